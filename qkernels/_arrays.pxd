@@ -1,0 +1,28 @@
+# Argument checks shared by all families, and the float dtype codes of enum qk_dtype.
+cimport numpy as cnp
+
+cdef enum:
+    F32 = 0
+    F16 = 1
+    BF16 = 2
+    F32_ONLY = 1 # sets of dtypes, as bits 1 << code
+    FLOATS = 7
+
+cdef str type_name(object x)
+cdef int dtype_code(cnp.ndarray x) noexcept
+cdef object numpy_dtype(int code)
+cdef str names_of(int allowed)
+cdef cnp.ndarray as_array(object x, str func, str arg)
+cdef cnp.ndarray contiguous(cnp.ndarray a)
+cdef cnp.ndarray float_input(object x, int allowed, str func, str arg)
+cdef cnp.ndarray same_float_input(object x, int code, str func, str arg)
+cdef cnp.ndarray int_input(object x, str func, str arg)
+cdef object shape_of(cnp.ndarray a)
+cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1
+cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg=*)
+cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name=*) except -1
+cdef int normalize_axis(object axis, int rank, str func, str arg=*) except -1
+cdef tuple check_outputs(object outputs, tuple offered, str func)
+cdef object pick(dict results, tuple outputs)
+cdef int num_threads(object threads, str func) except -1
+cdef int worth(int threads, cnp.npy_intp work, cnp.npy_intp grain) noexcept nogil

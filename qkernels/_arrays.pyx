@@ -1,0 +1,153 @@
+"""Argument checks shared by all families. Everything here runs before the one nogil block of a call."""
+cimport numpy as cnp
+
+from qkernels cimport _runtime
+
+import ml_dtypes
+import numpy as np
+
+cnp.import_array()
+
+cdef int _BF16_NUM = np.dtype(ml_dtypes.bfloat16).num
+
+
+cdef str type_name(object x):
+    return str(x.dtype) if isinstance(x, np.ndarray) else type(x).__name__
+
+
+cdef int dtype_code(cnp.ndarray x) noexcept:
+    """The qk_dtype of an array, -1 for another dtype."""
+    cdef int num = cnp.PyArray_TYPE(x)
+    if num == cnp.NPY_FLOAT32:
+        return F32
+    if num == cnp.NPY_FLOAT16:
+        return F16
+    if num == _BF16_NUM:
+        return BF16
+    return -1
+
+
+cdef object numpy_dtype(int code):
+    return (np.float32, np.float16, ml_dtypes.bfloat16)[code]
+
+
+cdef str names_of(int allowed):
+    return " or ".join([name for bit, name in ((1, "float32"), (2, "float16"), (4, "bfloat16")) if allowed & bit])
+
+
+cdef cnp.ndarray as_array(object x, str func, str arg):
+    """Any array-like as an ndarray of native byte order, without a copy where it is one already."""
+    cdef cnp.ndarray a
+    if x is None:
+        raise TypeError(f"{func}: {arg}: expected an array, got None")
+    a = x if isinstance(x, np.ndarray) else np.asarray(x)
+    if not a.dtype.isnative:
+        a = a.astype(a.dtype.newbyteorder("="))
+    return a
+
+
+cdef cnp.ndarray contiguous(cnp.ndarray a):
+    """The array itself where it is aligned and C-contiguous, else a copy."""
+    return a if cnp.PyArray_ISCARRAY_RO(a) else np.require(a, requirements=("C", "A"))
+
+
+cdef cnp.ndarray float_input(object x, int allowed, str func, str arg):
+    """A contiguous array of one of the allowed float types (bits of FLOATS)."""
+    cdef cnp.ndarray a = as_array(x, func, arg)
+    cdef int code = dtype_code(a)
+    if code < 0 or not (allowed >> code) & 1:
+        raise TypeError(f"{func}: {arg}: expected dtype {names_of(allowed)}, got {a.dtype}")
+    return contiguous(a)
+
+
+cdef cnp.ndarray same_float_input(object x, int code, str func, str arg):
+    """A contiguous array of exactly the float type `code`."""
+    return float_input(x, 1 << code, func, arg)
+
+
+cdef cnp.ndarray int_input(object x, str func, str arg):
+    """A contiguous int64 array from an integer array."""
+    cdef cnp.ndarray a = as_array(x, func, arg)
+    if a.dtype.kind not in "iu":
+        raise TypeError(f"{func}: {arg}: expected an integer dtype, got {a.dtype}")
+    return contiguous(a.astype(np.int64, copy=False))
+
+
+cdef object shape_of(cnp.ndarray a):
+    return (<object>a).shape
+
+
+cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1:
+    if shape_of(a) != expected:
+        raise ValueError(f"{func}: {arg}: expected shape {expected}, got {shape_of(a)}")
+    return 0
+
+
+cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg="out"):
+    """A new array, or the caller's `out` if it is exactly what is needed."""
+    cdef cnp.ndarray a
+    if out is None:
+        return np.empty(shape, numpy_dtype(code))
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"{func}: {arg}: expected an ndarray, got {type(out).__name__}")
+    a = out
+    if dtype_code(a) != code or not a.dtype.isnative:
+        raise TypeError(f"{func}: {arg}: expected dtype {np.dtype(numpy_dtype(code))}, got {a.dtype}")
+    if shape_of(a) != shape:
+        raise ValueError(f"{func}: {arg}: expected shape {shape}, got {shape_of(a)}")
+    if not cnp.PyArray_ISCARRAY_RO(a):
+        raise ValueError(f"{func}: {arg}: expected an aligned C-contiguous array, got strides {out.strides}")
+    if not cnp.PyArray_ISWRITEABLE(a):
+        raise ValueError(f"{func}: {arg}: expected a writeable array, got a read-only one")
+    return a
+
+
+cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name="out") except -1:
+    """Reject an output that overlaps an input, except (in_place) one that is exactly the same memory. Both are contiguous."""
+    cdef char *p = <char *>cnp.PyArray_DATA(out)
+    cdef char *q = <char *>cnp.PyArray_DATA(a)
+    cdef cnp.npy_intp n = cnp.PyArray_NBYTES(out), m = cnp.PyArray_NBYTES(a)
+    if p < q + m and q < p + n and not (in_place and p == q and n == m):
+        raise ValueError(f"{func}: {name}: overlaps {arg}" + (" without being the same array" if in_place else ""))
+    return 0
+
+
+cdef int normalize_axis(object axis, int rank, str func, str arg="axis") except -1:
+    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+        raise TypeError(f"{func}: {arg}: expected an int, got {type(axis).__name__}")
+    axis = axis.__index__()
+    if not -rank <= axis < rank:
+        raise ValueError(f"{func}: {arg}: expected {-rank} to {rank - 1} for rank {rank}, got {axis}")
+    return axis + rank if axis < 0 else axis
+
+
+cdef tuple check_outputs(object outputs, tuple offered, str func):
+    """The indices of the outputs asked for, in the caller's order."""
+    cdef tuple wanted = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+    if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(offered):
+        raise ValueError(f"{func}: outputs: expected distinct indices of {offered}, got {outputs}")
+    return wanted
+
+
+cdef object pick(dict results, tuple outputs):
+    """One array, or a tuple in the order asked for."""
+    return results[outputs[0]] if len(outputs) == 1 else tuple([results[o] for o in outputs])
+
+
+cdef int num_threads(object threads, str func) except -1:
+    """The number of threads of one call: `threads`, or the process's where it is None."""
+    cdef int n
+    if threads is None:
+        return _runtime.threads(0)
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+        raise TypeError(f"{func}: threads: expected an int or None, got {type(threads).__name__}")
+    if not 1 <= threads <= 1024:
+        raise ValueError(f"{func}: threads: expected 1 to 1024, got {threads}")
+    n = threads
+    return _runtime.threads(n)
+
+
+cdef int worth(int threads, cnp.npy_intp work, cnp.npy_intp grain) noexcept nogil:
+    """Fewer threads for little work: at least `grain` units for each."""
+    cdef cnp.npy_intp most = work // grain
+    return 1 if most < 1 else threads if most >= threads else <int>most

@@ -1,0 +1,3 @@
+# The process-wide choices that every family reads at each call.
+cdef int isa() noexcept nogil
+cdef int threads(int requested) noexcept nogil

@@ -1,0 +1,11 @@
+/* Opens the avx2 target region: AVX2, FMA, F16C for the functions that follow, whatever the command line says. */
+#include <immintrin.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi2,popcnt"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,bmi2,popcnt")
+#endif
+#define QK_ISA avx2
+#include "simd/v16_avx2.h"
+#include "simd/v16_common.h"

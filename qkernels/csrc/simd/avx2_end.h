@@ -1,0 +1,7 @@
+/* Closes the avx2 target region. */
+#undef QK_ISA
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif

@@ -1,0 +1,2 @@
+/* Closes the scalar tier. */
+#undef QK_ISA

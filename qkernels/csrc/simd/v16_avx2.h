@@ -1,0 +1,160 @@
+/* v16, AVX2 tier: two ymm registers, lanes 0..7 and 8..15. The operations are specified in v16_scalar.h. */
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { __m256 lo, hi; } v16;
+typedef struct { __m256i lo, hi; } v16i;
+typedef struct { __m256i lo, hi; } m16; /* a lane is all ones or all zeros */
+
+#define V16_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define V16_BOTH(type, expression_lo, expression_hi) (type){expression_lo, expression_hi}
+
+static inline v16 v16_set1(float x) { return V16_BOTH(v16, _mm256_set1_ps(x), _mm256_set1_ps(x)); }
+static inline v16 v16_load(const float *p) { return V16_BOTH(v16, _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)); }
+static inline void v16_store(float *p, v16 a) { _mm256_storeu_ps(p, a.lo); _mm256_storeu_ps(p + 8, a.hi); }
+static inline m16 m16_first(int n)
+{
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), count = _mm256_set1_epi32(n);
+    return V16_BOTH(m16, _mm256_cmpgt_epi32(count, lane), _mm256_cmpgt_epi32(count, _mm256_add_epi32(lane, _mm256_set1_epi32(8))));
+}
+static inline int m16_bits(m16 m)
+{
+    return _mm256_movemask_ps(_mm256_castsi256_ps(m.lo)) | _mm256_movemask_ps(_mm256_castsi256_ps(m.hi)) << 8;
+}
+static inline v16 v16_load_n(const float *p, int n)
+{
+    m16 m = m16_first(n);
+    return V16_BOTH(v16, _mm256_maskload_ps(p, m.lo), _mm256_maskload_ps(p + 8, m.hi));
+}
+static inline void v16_store_n(float *p, v16 a, int n)
+{
+    m16 m = m16_first(n);
+    _mm256_maskstore_ps(p, m.lo, a.lo);
+    _mm256_maskstore_ps(p + 8, m.hi, a.hi);
+}
+
+static inline v16 v16_add(v16 a, v16 b) { return V16_BOTH(v16, _mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)); }
+static inline v16 v16_sub(v16 a, v16 b) { return V16_BOTH(v16, _mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)); }
+static inline v16 v16_mul(v16 a, v16 b) { return V16_BOTH(v16, _mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)); }
+static inline v16 v16_div(v16 a, v16 b) { return V16_BOTH(v16, _mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)); }
+static inline v16 v16_sqrt(v16 a) { return V16_BOTH(v16, _mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)); }
+static inline v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return V16_BOTH(v16, _mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi));
+}
+static inline v16 v16_fnma(v16 a, v16 b, v16 c)
+{
+    return V16_BOTH(v16, _mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi));
+}
+static inline v16 v16_max(v16 a, v16 b) { return V16_BOTH(v16, _mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)); }
+static inline v16 v16_min(v16 a, v16 b) { return V16_BOTH(v16, _mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)); }
+static inline v16 v16_round(v16 a) { return V16_BOTH(v16, _mm256_round_ps(a.lo, V16_NEAREST), _mm256_round_ps(a.hi, V16_NEAREST)); }
+
+static inline v16i v16_as_i(v16 a) { return V16_BOTH(v16i, _mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)); }
+static inline v16 v16i_as_f(v16i a) { return V16_BOTH(v16, _mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)); }
+
+/* 2^n as a product of two normal powers: the first product is exact, so only the second rounds */
+static inline __m256 v16_scale2_half(__m256 a, __m256 n)
+{
+    __m256i e = _mm256_cvtps_epi32(n), first = _mm256_srai_epi32(e, 1), second = _mm256_sub_epi32(e, first), bias = _mm256_set1_epi32(127);
+    __m256 nan = _mm256_cmp_ps(n, n, _CMP_UNORD_Q);
+    a = _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(first, bias), 23)));
+    a = _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(second, bias), 23)));
+    return _mm256_blendv_ps(a, n, nan);
+}
+static inline v16 v16_scale2(v16 a, v16 n) { return V16_BOTH(v16, v16_scale2_half(a.lo, n.lo), v16_scale2_half(a.hi, n.hi)); }
+
+#define V16_COMPARE(a, b, how) \
+    V16_BOTH(m16, _mm256_castps_si256(_mm256_cmp_ps((a).lo, (b).lo, how)), _mm256_castps_si256(_mm256_cmp_ps((a).hi, (b).hi, how)))
+static inline m16 v16_lt(v16 a, v16 b) { return V16_COMPARE(a, b, _CMP_LT_OQ); }
+static inline m16 v16_eq(v16 a, v16 b) { return V16_COMPARE(a, b, _CMP_EQ_OQ); }
+static inline m16 v16_isnan(v16 a) { return V16_COMPARE(a, a, _CMP_UNORD_Q); }
+static inline m16 v16i_gt(v16i a, v16i b) { return V16_BOTH(m16, _mm256_cmpgt_epi32(a.lo, b.lo), _mm256_cmpgt_epi32(a.hi, b.hi)); }
+static inline m16 v16i_eq(v16i a, v16i b) { return V16_BOTH(m16, _mm256_cmpeq_epi32(a.lo, b.lo), _mm256_cmpeq_epi32(a.hi, b.hi)); }
+static inline v16 v16_select(m16 m, v16 a, v16 b)
+{
+    return V16_BOTH(v16, _mm256_blendv_ps(b.lo, a.lo, _mm256_castsi256_ps(m.lo)), _mm256_blendv_ps(b.hi, a.hi, _mm256_castsi256_ps(m.hi)));
+}
+static inline v16i v16i_select(m16 m, v16i a, v16i b)
+{
+    return V16_BOTH(v16i, _mm256_blendv_epi8(b.lo, a.lo, m.lo), _mm256_blendv_epi8(b.hi, a.hi, m.hi));
+}
+
+static inline v16i v16i_set1(int32_t x) { return V16_BOTH(v16i, _mm256_set1_epi32(x), _mm256_set1_epi32(x)); }
+static inline v16i v16i_load(const void *p)
+{
+    return V16_BOTH(v16i, _mm256_loadu_si256((const __m256i *)p), _mm256_loadu_si256((const __m256i *)p + 1));
+}
+static inline void v16i_store(void *p, v16i a)
+{
+    _mm256_storeu_si256((__m256i *)p, a.lo);
+    _mm256_storeu_si256((__m256i *)p + 1, a.hi);
+}
+static inline v16i v16i_add(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)); }
+static inline v16i v16i_sub(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)); }
+static inline v16i v16i_mul(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)); }
+static inline v16i v16i_and(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)); }
+static inline v16i v16i_or(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)); }
+static inline v16i v16i_xor(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)); }
+static inline v16i v16i_min(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_min_epi32(a.lo, b.lo), _mm256_min_epi32(a.hi, b.hi)); }
+static inline v16i v16i_max(v16i a, v16i b) { return V16_BOTH(v16i, _mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)); }
+#define v16i_shl(a, n) V16_BOTH(v16i, _mm256_slli_epi32((a).lo, (n)), _mm256_slli_epi32((a).hi, (n)))
+#define v16i_shr(a, n) V16_BOTH(v16i, _mm256_srli_epi32((a).lo, (n)), _mm256_srli_epi32((a).hi, (n)))
+#define v16i_sra(a, n) V16_BOTH(v16i, _mm256_srai_epi32((a).lo, (n)), _mm256_srai_epi32((a).hi, (n)))
+
+static inline v16 v16i_to_f(v16i a) { return V16_BOTH(v16, _mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)); }
+/* MXCSR's default rounding is nearest even; code that changes it breaks more than this */
+static inline v16i v16_to_i(v16 a) { return V16_BOTH(v16i, _mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)); }
+
+static inline v16i v16i_load_u8(const void *p)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *)p);
+    return V16_BOTH(v16i, _mm256_cvtepu8_epi32(b), _mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)));
+}
+static inline v16i v16i_load_i8(const void *p)
+{
+    __m128i b = _mm_loadu_si128((const __m128i *)p);
+    return V16_BOTH(v16i, _mm256_cvtepi8_epi32(b), _mm256_cvtepi8_epi32(_mm_srli_si128(b, 8)));
+}
+static inline v16i v16i_load_u16(const void *p)
+{
+    const __m128i *q = (const __m128i *)p;
+    return V16_BOTH(v16i, _mm256_cvtepu16_epi32(_mm_loadu_si128(q)), _mm256_cvtepu16_epi32(_mm_loadu_si128(q + 1)));
+}
+static inline __m256i v16i_low_u16(v16i a) /* the low halves of the 16 lanes, in order */
+{
+    __m256i m = _mm256_set1_epi32(0xFFFF), packed = _mm256_packus_epi32(_mm256_and_si256(a.lo, m), _mm256_and_si256(a.hi, m));
+    return _mm256_permute4x64_epi64(packed, 0xD8);
+}
+static inline void v16i_store_u16(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, v16i_low_u16(a)); }
+static inline void v16i_store_u8(void *p, v16i a)
+{
+    __m256i h = _mm256_and_si256(v16i_low_u16(a), _mm256_set1_epi16(0xFF));
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+}
+
+static inline v16 v16_load_f16(const uint16_t *p)
+{
+    const __m128i *q = (const __m128i *)p;
+    return V16_BOTH(v16, _mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1)));
+}
+static inline void v16_store_f16(uint16_t *p, v16 a)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, V16_NEAREST));
+    _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(a.hi, V16_NEAREST));
+}
+
+static inline float v16_reduce_add(v16 a)
+{
+    __m256 b = _mm256_add_ps(a.lo, a.hi);
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float v16_reduce_max(v16 a)
+{
+    __m256 b = _mm256_max_ps(a.lo, a.hi);
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}

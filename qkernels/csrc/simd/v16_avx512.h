@@ -1,0 +1,82 @@
+/* v16, AVX-512 tier: one zmm register. The operations are specified in v16_scalar.h. */
+#include <stdint.h>
+#include <string.h>
+
+typedef __m512 v16;
+typedef __m512i v16i;
+typedef __mmask16 m16;
+
+#define V16_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+static inline v16 v16_set1(float x) { return _mm512_set1_ps(x); }
+static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void v16_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
+static inline m16 m16_first(int n) { return (m16)((1u << n) - 1); }
+static inline int m16_bits(m16 m) { return m; }
+static inline v16 v16_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(m16_first(n), p); }
+static inline void v16_store_n(float *p, v16 a, int n) { _mm512_mask_storeu_ps(p, m16_first(n), a); }
+
+static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
+static inline v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
+static inline v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
+static inline v16 v16_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
+static inline v16 v16_sqrt(v16 a) { return _mm512_sqrt_ps(a); }
+static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+static inline v16 v16_fnma(v16 a, v16 b, v16 c) { return _mm512_fnmadd_ps(a, b, c); }
+static inline v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
+static inline v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
+static inline v16 v16_round(v16 a) { return _mm512_roundscale_ps(a, V16_NEAREST); }
+
+static inline v16i v16_as_i(v16 a) { return _mm512_castps_si512(a); }
+static inline v16 v16i_as_f(v16i a) { return _mm512_castsi512_ps(a); }
+static inline v16 v16_scale2(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
+
+static inline m16 v16_lt(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+static inline m16 v16_eq(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+static inline m16 v16_isnan(v16 a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+static inline m16 v16i_gt(v16i a, v16i b) { return _mm512_cmpgt_epi32_mask(a, b); }
+static inline m16 v16i_eq(v16i a, v16i b) { return _mm512_cmpeq_epi32_mask(a, b); }
+static inline v16 v16_select(m16 m, v16 a, v16 b) { return _mm512_mask_blend_ps(m, b, a); }
+static inline v16i v16i_select(m16 m, v16i a, v16i b) { return _mm512_mask_blend_epi32(m, b, a); }
+
+static inline v16i v16i_set1(int32_t x) { return _mm512_set1_epi32(x); }
+static inline v16i v16i_load(const void *p) { return _mm512_loadu_si512(p); }
+static inline void v16i_store(void *p, v16i a) { _mm512_storeu_si512(p, a); }
+static inline v16i v16i_add(v16i a, v16i b) { return _mm512_add_epi32(a, b); }
+static inline v16i v16i_sub(v16i a, v16i b) { return _mm512_sub_epi32(a, b); }
+static inline v16i v16i_mul(v16i a, v16i b) { return _mm512_mullo_epi32(a, b); }
+static inline v16i v16i_and(v16i a, v16i b) { return _mm512_and_si512(a, b); }
+static inline v16i v16i_or(v16i a, v16i b) { return _mm512_or_si512(a, b); }
+static inline v16i v16i_xor(v16i a, v16i b) { return _mm512_xor_si512(a, b); }
+static inline v16i v16i_min(v16i a, v16i b) { return _mm512_min_epi32(a, b); }
+static inline v16i v16i_max(v16i a, v16i b) { return _mm512_max_epi32(a, b); }
+#define v16i_shl(a, n) _mm512_slli_epi32((a), (n))
+#define v16i_shr(a, n) _mm512_srli_epi32((a), (n))
+#define v16i_sra(a, n) _mm512_srai_epi32((a), (n))
+
+static inline v16 v16i_to_f(v16i a) { return _mm512_cvtepi32_ps(a); }
+static inline v16i v16_to_i(v16 a) { return _mm512_cvt_roundps_epi32(a, V16_NEAREST); }
+
+static inline v16i v16i_load_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+static inline v16i v16i_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+static inline v16i v16i_load_u16(const void *p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
+static inline void v16i_store_u16(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(a)); }
+static inline void v16i_store_u8(void *p, v16i a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a)); }
+
+static inline v16 v16_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline void v16_store_f16(uint16_t *p, v16 a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, V16_NEAREST)); }
+
+static inline float v16_reduce_add(v16 a)
+{
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+static inline float v16_reduce_max(v16 a)
+{
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}

@@ -1,0 +1,140 @@
+/* v16, scalar tier: the specification of every operation, as plain loops over 16 lanes. Other tiers must give the same bits.
+ *
+ *   v16    16 floats        v16i   16 int32        m16   16 truth values
+ *
+ * fma is fused (fmaf) everywhere; min and max return their second operand when an operand is NaN, as the x86 instructions do;
+ * reductions add lanes i and i+8, then i and i+4, i+2, i+1. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { float f[16]; } v16;
+typedef struct { int32_t i[16]; } v16i;
+typedef uint16_t m16;
+
+#define V16_EACH for (int l = 0; l < 16; l++)
+
+static inline v16 v16_set1(float x) { v16 r; V16_EACH r.f[l] = x; return r; }
+static inline v16 v16_load(const float *p) { v16 r; memcpy(&r, p, sizeof r); return r; }
+static inline void v16_store(float *p, v16 a) { memcpy(p, &a, sizeof a); }
+static inline v16 v16_load_n(const float *p, int n) { v16 r = {{0}}; memcpy(&r, p, 4 * (size_t)n); return r; }
+static inline void v16_store_n(float *p, v16 a, int n) { memcpy(p, &a, 4 * (size_t)n); }
+
+static inline v16 v16_add(v16 a, v16 b) { V16_EACH a.f[l] += b.f[l]; return a; }
+static inline v16 v16_sub(v16 a, v16 b) { V16_EACH a.f[l] -= b.f[l]; return a; }
+static inline v16 v16_mul(v16 a, v16 b) { V16_EACH a.f[l] *= b.f[l]; return a; }
+static inline v16 v16_div(v16 a, v16 b) { V16_EACH a.f[l] /= b.f[l]; return a; }
+static inline v16 v16_sqrt(v16 a) { V16_EACH a.f[l] = sqrtf(a.f[l]); return a; }
+static inline v16 v16_fma(v16 a, v16 b, v16 c) { V16_EACH c.f[l] = fmaf(a.f[l], b.f[l], c.f[l]); return c; }
+static inline v16 v16_fnma(v16 a, v16 b, v16 c) { V16_EACH c.f[l] = fmaf(-a.f[l], b.f[l], c.f[l]); return c; }
+static inline v16 v16_max(v16 a, v16 b) { V16_EACH a.f[l] = a.f[l] > b.f[l] ? a.f[l] : b.f[l]; return a; }
+static inline v16 v16_min(v16 a, v16 b) { V16_EACH a.f[l] = a.f[l] < b.f[l] ? a.f[l] : b.f[l]; return a; }
+static inline v16 v16_round(v16 a) { V16_EACH a.f[l] = rintf(a.f[l]); return a; }
+
+static inline v16i v16_as_i(v16 a) { v16i r; memcpy(&r, &a, sizeof r); return r; }
+static inline v16 v16i_as_f(v16i a) { v16 r; memcpy(&r, &a, sizeof r); return r; }
+
+/* a * 2^n for integral n in [-252, 254], rounded once */
+static inline v16 v16_scale2(v16 a, v16 n)
+{
+    V16_EACH a.f[l] = a.f[l] != a.f[l] || n.f[l] != n.f[l] ? NAN : ldexpf(a.f[l], (int)n.f[l]);
+    return a;
+}
+
+static inline m16 v16_lt(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] < b.f[l]) << l); return m; }
+static inline m16 v16_eq(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] == b.f[l]) << l); return m; }
+static inline m16 v16_isnan(v16 a) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] != a.f[l]) << l); return m; }
+static inline m16 v16i_gt(v16i a, v16i b) { m16 m = 0; V16_EACH m |= (m16)((a.i[l] > b.i[l]) << l); return m; }
+static inline m16 v16i_eq(v16i a, v16i b) { m16 m = 0; V16_EACH m |= (m16)((a.i[l] == b.i[l]) << l); return m; }
+static inline int m16_bits(m16 m) { return m; }
+static inline m16 m16_first(int n) { return (m16)((1u << n) - 1); }
+static inline v16 v16_select(m16 m, v16 a, v16 b) { V16_EACH b.f[l] = m >> l & 1 ? a.f[l] : b.f[l]; return b; }
+static inline v16i v16i_select(m16 m, v16i a, v16i b) { V16_EACH b.i[l] = m >> l & 1 ? a.i[l] : b.i[l]; return b; }
+
+static inline v16i v16i_set1(int32_t x) { v16i r; V16_EACH r.i[l] = x; return r; }
+static inline v16i v16i_load(const void *p) { v16i r; memcpy(&r, p, sizeof r); return r; }
+static inline void v16i_store(void *p, v16i a) { memcpy(p, &a, sizeof a); }
+static inline v16i v16i_add(v16i a, v16i b) { V16_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] + (uint32_t)b.i[l]); return a; }
+static inline v16i v16i_sub(v16i a, v16i b) { V16_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] - (uint32_t)b.i[l]); return a; }
+static inline v16i v16i_mul(v16i a, v16i b) { V16_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] * (uint32_t)b.i[l]); return a; }
+static inline v16i v16i_and(v16i a, v16i b) { V16_EACH a.i[l] &= b.i[l]; return a; }
+static inline v16i v16i_or(v16i a, v16i b) { V16_EACH a.i[l] |= b.i[l]; return a; }
+static inline v16i v16i_xor(v16i a, v16i b) { V16_EACH a.i[l] ^= b.i[l]; return a; }
+static inline v16i v16i_min(v16i a, v16i b) { V16_EACH a.i[l] = a.i[l] < b.i[l] ? a.i[l] : b.i[l]; return a; }
+static inline v16i v16i_max(v16i a, v16i b) { V16_EACH a.i[l] = a.i[l] > b.i[l] ? a.i[l] : b.i[l]; return a; }
+#define v16i_shl(a, n) v16i_shl_((a), (n))
+#define v16i_shr(a, n) v16i_shr_((a), (n)) /* zeros come in */
+#define v16i_sra(a, n) v16i_sra_((a), (n)) /* the sign comes in */
+static inline v16i v16i_shl_(v16i a, int n) { V16_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] << n); return a; }
+static inline v16i v16i_shr_(v16i a, int n) { V16_EACH a.i[l] = (int32_t)((uint32_t)a.i[l] >> n); return a; }
+static inline v16i v16i_sra_(v16i a, int n) { V16_EACH a.i[l] >>= n; return a; }
+
+static inline v16 v16i_to_f(v16i a) { v16 r; V16_EACH r.f[l] = (float)a.i[l]; return r; }
+/* nearest even; what does not fit, and NaN, becomes INT32_MIN */
+static inline v16i v16_to_i(v16 a)
+{
+    v16i r;
+    V16_EACH r.i[l] = a.f[l] >= -2147483648.0f && a.f[l] < 2147483648.0f ? (int32_t)rintf(a.f[l]) : INT32_MIN;
+    return r;
+}
+
+static inline v16i v16i_load_u8(const void *p) { v16i r; V16_EACH r.i[l] = ((const uint8_t *)p)[l]; return r; }
+static inline v16i v16i_load_i8(const void *p) { v16i r; V16_EACH r.i[l] = ((const int8_t *)p)[l]; return r; }
+static inline v16i v16i_load_u16(const void *p) { uint16_t h[16]; v16i r; memcpy(h, p, sizeof h); V16_EACH r.i[l] = h[l]; return r; }
+static inline void v16i_store_u16(void *p, v16i a) { uint16_t h[16]; V16_EACH h[l] = (uint16_t)a.i[l]; memcpy(p, h, sizeof h); }
+static inline void v16i_store_u8(void *p, v16i a) { V16_EACH ((uint8_t *)p)[l] = (uint8_t)a.i[l]; }
+
+static inline float v16_f16_to_f32_(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3FF, u;
+    float f;
+    if (exponent == 31)
+        u = sign | 0x7F800000 | mantissa << 13 | (mantissa ? 0x400000 : 0);
+    else if (exponent)
+        u = sign | (exponent + 112) << 23 | mantissa << 13;
+    else {
+        f = (float)mantissa * 0x1p-24f;
+        memcpy(&u, &f, 4);
+        u |= sign;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static inline uint16_t v16_f32_to_f16_(float f)
+{
+    uint32_t u, sign;
+    memcpy(&u, &f, 4);
+    sign = u >> 16 & 0x8000;
+    u &= 0x7FFFFFFF;
+    if (u > 0x7F800000)
+        return (uint16_t)(sign | 0x7E00 | (u >> 13 & 0x3FF));
+    if (u >= 0x47800000) /* 65536 and more */
+        return (uint16_t)(sign | 0x7C00);
+    if (u < 0x38800000) { /* below 2^-14: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits */
+        float a;
+        memcpy(&a, &u, 4);
+        a += 0.5f;
+        memcpy(&u, &a, 4);
+        return (uint16_t)(sign | (u - 0x3F000000));
+    }
+    u += 0xFFF + (u >> 13 & 1);
+    return (uint16_t)(sign | ((u - 0x38000000) >> 13));
+}
+
+static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = v16_f16_to_f32_(p[l]); return r; }
+static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
+
+static inline float v16_reduce_add(v16 a)
+{
+    for (int h = 8; h; h >>= 1)
+        for (int l = 0; l < h; l++) a.f[l] += a.f[l + h];
+    return a.f[0];
+}
+static inline float v16_reduce_max(v16 a)
+{
+    for (int h = 8; h; h >>= 1)
+        for (int l = 0; l < h; l++) a.f[l] = a.f[l] > a.f[l + h] ? a.f[l] : a.f[l + h];
+    return a.f[0];
+}
+#undef V16_EACH

@@ -1,0 +1,255 @@
+"""Root-mean-square normalization: ai.onnx RMSNormalization, and com.microsoft's (Skip)SimplifiedLayerNormalization."""
+cimport cython
+cimport numpy as cnp
+from libc.stdint cimport int64_t
+
+from qkernels cimport _arrays, _runtime
+
+import numpy as np
+
+cnp.import_array()
+
+cdef extern from "normalization/normalization.h" nogil:
+    ctypedef struct qk_rms_args:
+        const void *x
+        const void *skip
+        const void *bias
+        const void *scale
+        void *y
+        void *sum
+        float *inv
+        int x_dtype, scale_dtype, y_dtype
+        int64_t rows, n
+        float epsilon
+    void qk_rms(int isa, int threads, const qk_rms_args *args)
+
+# elements for which starting a second thread pays
+cdef enum:
+    GRAIN = 1 << 16
+
+
+cdef int _run(qk_rms_args *args, int threads) except -1:
+    cdef int n = _arrays.worth(threads, args.rows * args.n, GRAIN)
+    if args.rows and args.n:
+        if n > args.rows:
+            n = <int>args.rows
+        with nogil:
+            qk_rms(_runtime.isa(), n, args)
+    return 0
+
+
+cdef float _epsilon(object epsilon, str func) except? -1:
+    cdef float value = epsilon
+    if not value >= 0:
+        raise ValueError(f"{func}: epsilon: expected a number >= 0, got {epsilon}")
+    return value
+
+
+cdef object _rms(object x, object scale, object axis, object epsilon, object out, object threads, str func, bint want_inv):
+    """One output, or (y, inverse root) when want_inv."""
+    cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), s = _arrays.float_input(scale, _arrays.FLOATS, func, "scale"), y
+    cdef qk_rms_args args
+    cdef int first
+    cdef tuple shape = _arrays.shape_of(a), normalized
+    cdef object inv = None
+    if not shape:
+        raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
+    first = _arrays.normalize_axis(axis, len(shape), func)
+    normalized = shape[first:]
+    if _arrays.shape_of(s) != normalized:
+        try:
+            s = _arrays.contiguous(np.broadcast_to(s, normalized))
+        except ValueError:
+            raise ValueError(f"{func}: scale: expected a shape that broadcasts to {normalized}, got {_arrays.shape_of(s)}") from None
+    y = _arrays.output(out, shape, _arrays.dtype_code(s), func)
+    if out is not None:
+        _arrays.check_overlap(y, a, True, func, "x")
+        _arrays.check_overlap(y, s, False, func, "scale")
+    args.n = 1
+    for size in normalized:
+        args.n *= size
+    args.rows = a.size // args.n if args.n else 0
+    args.skip = args.bias = args.sum = NULL
+    args.inv = NULL
+    if want_inv:
+        inv = np.empty(shape[:first] + (1,) * len(normalized), np.float32)
+        args.inv = <float *>cnp.PyArray_DATA(inv)
+    args.x, args.scale, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s), cnp.PyArray_DATA(y)
+    args.x_dtype, args.scale_dtype, args.y_dtype = _arrays.dtype_code(a), _arrays.dtype_code(s), _arrays.dtype_code(y)
+    args.epsilon = _epsilon(epsilon, func)
+    _run(&args, _arrays.num_threads(threads, func))
+    return (y, inv) if want_inv else y
+
+
+def rms_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, out=None, threads=None):
+    """Normalize by the root mean square over the axes from `axis` on: ``y = x / sqrt(mean(x**2) + epsilon) * scale``.
+
+    ONNX ai.onnx RMSNormalization, since version 23. Everything is computed in float32 and rounded once, so float16 rows
+    neither overflow nor lose their epsilon.
+
+    Parameters
+    ----------
+    x : array, float32, float16 or bfloat16
+        At least one dimension, any strides.
+    scale : array, float32, float16 or bfloat16
+        Broadcasts to ``x.shape[axis:]``.
+    axis : int, default -1
+        First of the normalized axes.
+    epsilon : float, default 1e-5
+    stash_type : int, default 1
+        Type of the statistics; 1, float32, is the only one.
+    out : ndarray, optional
+        Result of x's shape and scale's dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape, scale's dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape, an axis or an attribute.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.rms_normalization(np.float32([[3, 4]]), np.float32([1, 2]), epsilon=0)
+    array([[0.84852815, 2.2627418 ]], dtype=float32)
+    """
+    if stash_type != 1:
+        raise ValueError(f"rms_normalization: stash_type: expected 1 (float32), got {stash_type}")
+    return _rms(x, scale, axis, epsilon, out, threads, "rms_normalization", False)
+
+
+def simplified_layer_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, outputs=(0,), out=None, threads=None):
+    """RMS normalization in the form that ONNX Runtime's graphs carry; optionally with the inverse root mean square.
+
+    SimplifiedLayerNormalization, since version 1: an experimental operator of the default domain, also found in com.microsoft. The same
+    kernel as `rms_normalization`.
+
+    Parameters
+    ----------
+    x, scale, axis, epsilon, stash_type, out, threads
+        As in `rms_normalization`.
+    outputs : tuple of int, default (0,)
+        Which of y (0) and inv_std_var (1) to return.
+
+    Returns
+    -------
+    ndarray or tuple of ndarray
+        y of x's shape and scale's dtype; inv_std_var is float32 of x's shape with the normalized axes 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `rms_normalization`; ValueError for `outputs`.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> y, inv = qkernels.simplified_layer_normalization(np.float32([[3, 4]]), np.float32([1, 1]), epsilon=0, outputs=(0, 1))
+    >>> inv
+    array([[0.28284273]], dtype=float32)
+    """
+    cdef str func = "simplified_layer_normalization"
+    if stash_type != 1:
+        raise ValueError(f"{func}: stash_type: expected 1 (float32), got {stash_type}")
+    outputs = _arrays.check_outputs(outputs, (0, 1), func)
+    results = _rms(x, scale, axis, epsilon, out, threads, func, 1 in outputs)
+    results = dict(zip((0, 1), results if 1 in outputs else (results,)))
+    return _arrays.pick(results, outputs)
+
+
+def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e-5, outputs=(0,), out=None, sum_out=None, threads=None):
+    """Residual sum and RMS normalization in one pass: ``s = x + skip + bias; y = s / sqrt(mean(s**2) + epsilon) * gamma``.
+
+    com.microsoft SkipSimplifiedLayerNormalization, since version 1. Sums and statistics are float32; each output is rounded once, so
+    y does not see the rounding of the sum.
+
+    Parameters
+    ----------
+    x, skip : array, float32, float16 or bfloat16
+        (tokens, hidden) or (batch, sequence, hidden); skip may also be (sequence, hidden) or (1, sequence, hidden) for every batch.
+    gamma : array, (hidden,)
+    bias : array, (hidden,), optional
+    epsilon : float, default 1e-5
+    outputs : tuple of int, default (0,)
+        Which of y (0), inv_std_var (2) and the residual sum (3) to return. Output 1, the mean, is zero in this operator and not offered.
+    out : ndarray, optional
+        Receives y; may be `x` or `skip`.
+    sum_out : ndarray, optional
+        Receives the residual sum; may be `x` or `skip`.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray or tuple of ndarray
+        In the order of `outputs`.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> one = np.ones((1, 2), np.float32)
+    >>> y, s = qkernels.skip_simplified_layer_normalization(one, one, np.float32([1, 2]), np.float32([2, 2]), epsilon=0, outputs=(0, 3))
+    >>> y, s
+    (array([[1., 2.]], dtype=float32), array([[4., 4.]], dtype=float32))
+    """
+    cdef str func = "skip_simplified_layer_normalization"
+    cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), b, g, c = None, y = None, s = None
+    cdef int code = _arrays.dtype_code(a)
+    cdef tuple shape = _arrays.shape_of(a)
+    cdef qk_rms_args args
+    cdef object inv = None
+    outputs = _arrays.check_outputs(outputs, (0, 2, 3), func)
+    if len(shape) not in (2, 3):
+        raise ValueError(f"{func}: x: expected 2 or 3 dimensions, got shape {shape}")
+    b = _arrays.same_float_input(skip, code, func, "skip")
+    if _arrays.shape_of(b) != shape:
+        if len(shape) != 3 or _arrays.shape_of(b) not in (shape[1:], (1,) + shape[1:]):
+            raise ValueError(f"{func}: skip: expected shape {shape}, got {_arrays.shape_of(b)}")
+        b = _arrays.contiguous(np.broadcast_to(b, shape))
+    g = _arrays.same_float_input(gamma, code, func, "gamma")
+    _arrays.check_shape(g, shape[len(shape) - 1:], func, "gamma")
+    args.bias = NULL
+    if bias is not None:
+        c = _arrays.same_float_input(bias, code, func, "bias")
+        _arrays.check_shape(c, shape[len(shape) - 1:], func, "bias")
+        args.bias = cnp.PyArray_DATA(c)
+    for wanted, given, name in ((0, out, "out"), (3, sum_out, "sum_out")):
+        if given is not None and wanted not in outputs:
+            raise ValueError(f"{func}: {name}: output {wanted} is not among outputs={outputs}")
+    args.y = args.sum = NULL
+    args.inv = NULL
+    if 0 in outputs:
+        y = _arrays.output(out, shape, code, func)
+        args.y = cnp.PyArray_DATA(y)
+    if 3 in outputs:
+        s = _arrays.output(sum_out, shape, code, func, "sum_out")
+        args.sum = cnp.PyArray_DATA(s)
+    for given, name in ((out, "out"), (sum_out, "sum_out")):
+        if given is not None:
+            _arrays.check_overlap(given, a, True, func, "x", name)
+            _arrays.check_overlap(given, b, True, func, "skip", name)
+            _arrays.check_overlap(given, g, False, func, "gamma", name)
+            if c is not None:
+                _arrays.check_overlap(given, c, False, func, "bias", name)
+    if out is not None and sum_out is not None:
+        _arrays.check_overlap(y, s, False, func, "sum_out")
+    if 2 in outputs:
+        inv = np.empty(shape[:len(shape) - 1] + (1,), np.float32)
+        args.inv = <float *>cnp.PyArray_DATA(inv)
+    args.n = shape[len(shape) - 1]
+    args.rows = a.size // args.n if args.n else 0
+    args.x, args.skip, args.scale = cnp.PyArray_DATA(a), cnp.PyArray_DATA(b), cnp.PyArray_DATA(g)
+    args.x_dtype = args.scale_dtype = args.y_dtype = code
+    args.epsilon = _epsilon(epsilon, func)
+    _run(&args, _arrays.num_threads(threads, func))
+    return _arrays.pick({0: y, 2: inv, 3: s}, outputs)

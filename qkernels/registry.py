@@ -1,0 +1,75 @@
+"""Every kernel in one table: what it implements, where it lives, what feeds its tests, benchmarks and documentation.
+
+``python -m qkernels.registry`` prints the operators' page of the documentation (docs/operators.md).
+"""
+import dataclasses
+import importlib
+
+FLOATS = ("float32", "float16", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One registered function.
+
+    Attributes
+    ----------
+    name : str
+        Where it is found below ``qkernels``: "rms_normalization", "contrib.rotary_embedding".
+    family : str
+        Its extension module and its folder in csrc.
+    dtypes : tuple of str
+        Element types of its main input that the tests cover.
+    summary : str
+        One line for the documentation.
+    domain, op_type, since_version
+        The ONNX operator; domain None where ONNX has no such operator.
+    layout : bool
+        Pure data movement: needs no benchmark.
+    """
+
+    name: str
+    family: str
+    dtypes: tuple
+    summary: str
+    domain: str | None = None
+    op_type: str | None = None
+    since_version: int | None = None
+    layout: bool = False
+
+    @property
+    def function(self):
+        """The callable itself."""
+        *path, last = self.name.split(".")
+        return getattr(importlib.import_module(".".join(["qkernels", *path])), last)
+
+
+KERNELS = (
+    # normalization
+    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", 23),
+    Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
+           "", "SimplifiedLayerNormalization", 1),
+    Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
+           "com.microsoft", "SkipSimplifiedLayerNormalization", 1),
+)
+
+
+def find(op_type, domain="", version=None):
+    """The row of an ONNX operator: the newest whose since_version is at most `version` (None: the newest), or None."""
+    rows = [k for k in KERNELS if k.op_type == op_type and k.domain == domain and (version is None or k.since_version <= version)]
+    return max(rows, key=lambda k: k.since_version, default=None)
+
+
+def markdown():
+    """The operators' page."""
+    lines = ["# Operators", "", "Made by `python -m qkernels.registry`; do not edit.", "",
+             "| function | family | operator | since | dtypes | what it does |", "|---|---|---|---|---|---|"]
+    for k in KERNELS:
+        operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
+        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {k.since_version or '—'} "
+                     f"| {', '.join(k.dtypes)} | {k.summary} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -1,0 +1,61 @@
+"""What results are compared with, and how."""
+import ml_dtypes
+import numpy as np
+
+import qkernels
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float16), BF16)
+# half a unit in the last place, relative: the most that one rounding to the type may move a normal value
+HALF_ULP = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11, BF16: 2.0**-8}
+
+
+def bits(a):
+    """The array's bytes as unsigned integers; every NaN counts as one and the same."""
+    a = np.asarray(a)
+    if a.dtype.kind == "f" or a.dtype == BF16:
+        a = np.where(np.isnan(a), np.array(np.nan, a.dtype), a)
+        return np.ascontiguousarray(a).view({2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize])
+    return a
+
+
+def assert_equal_bits(actual, expected, message=""):
+    """Same shape, dtype and bits (NaN for NaN)."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape, (message, actual.dtype, expected.dtype, actual.shape, expected.shape)
+    different = bits(actual) != bits(expected)
+    assert not different.any(), f"{message}: {different.sum()} of {different.size} differ, first at {np.argwhere(different)[:1].tolist()}: " \
+                                f"{actual[different][:4]} against {expected[different][:4]}"
+
+
+def one_result(call, threads=(1, 2, 3)):
+    """call(threads) on every tier and thread count: all the same bits. Returns the scalar tier's result."""
+    first = None
+    for isa in qkernels.available_isa():
+        with qkernels.use_isa(isa):
+            for n in threads:
+                result = call(n)
+                parts = result if isinstance(result, tuple) else (result,)
+                first = first if first is not None else parts
+                for a, b in zip(parts, first, strict=True):
+                    assert_equal_bits(a, b, f"{isa}, {n} threads")
+    return first if len(first) > 1 else first[0]
+
+
+def layouts(a):
+    """The same values in every memory layout that NumPy users meet: (name, array)."""
+    a = np.ascontiguousarray(a)
+    yield "fortran", np.asfortranarray(a)
+    wide = np.zeros((*a.shape[:-1], 2 * a.shape[-1]), a.dtype)
+    wide[..., ::2] = a
+    yield "every second", wide[..., ::2]
+    yield "reversed", np.ascontiguousarray(a[::-1])[::-1]
+    read_only = a.copy()
+    read_only.flags.writeable = False
+    yield "read-only", read_only
+    raw = np.zeros(a.nbytes + 1, np.uint8)
+    misaligned = raw[1:].view(a.dtype).reshape(a.shape) if a.size else a
+    misaligned[...] = a
+    yield "misaligned", misaligned
+    if a.dtype != BF16:  # ml_dtypes has one byte order
+        yield "big-endian", a.astype(a.dtype.newbyteorder(">"))
