@@ -51,6 +51,9 @@ KERNELS = (
            "", "SimplifiedLayerNormalization", 1),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
            "com.microsoft", "SkipSimplifiedLayerNormalization", 1),
+    # sampling
+    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", 13),
+    Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
 )
 
 
