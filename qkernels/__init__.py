@@ -1,10 +1,11 @@
 """CPU kernels for language models: NumPy-facing functions with ONNX operator semantics, one result on every machine."""
+from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
 from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
 from qkernels.sampling import argmax, sample
 
 __version__ = "0.1.0"
 
-__all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "use_isa",
+__all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
            "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
            "argmax", "sample"]
