@@ -113,7 +113,7 @@ cdef class PackedBlocks:
             code, k = _arrays.dtype_code(a), a.shape[1]
             n += a.shape[0]
             parts[i].rows, parts[i].n = cnp.PyArray_DATA(a), a.shape[0]
-        self._allocate(n, k, bits, max(16, k) if block_size is None else block_size, np.float32, zp_kind)
+        self._allocate(n, k, bits, max(32, k) if block_size is None else block_size, np.float32, zp_kind)
         n_threads = _arrays.worth(n_threads, self.w.n * self.w.k, GRAIN)
         with nogil:
             bad = qk_nbits_quantize(_runtime.isa(), n_threads, &self.w, parts, code, rounding)

@@ -51,6 +51,14 @@ KERNELS = (
            "", "SimplifiedLayerNormalization", 1),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
            "com.microsoft", "SkipSimplifiedLayerNormalization", 1),
+    # matmul
+    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", 13),
+    Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
+    # matmul_nbits
+    Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", 1),
+    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 4 or 8 bits, prepared for products"),
+    Kernel("PackedInt8Rows", "matmul_nbits", FLOATS, "int8 weights with a scale per output row, prepared for products"),
+    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 4 or 8 bits in blocks, rounded to nearest"),
 )
 
 
