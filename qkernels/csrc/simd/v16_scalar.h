@@ -14,6 +14,8 @@ typedef struct { float f[16]; } v16;
 typedef struct { int32_t i[16]; } v16i;
 typedef uint16_t m16;
 
+#define V16_ACCUMULATORS 1 /* that fit in the registers beside their operands: chooses a template's tile, never its bits */
+
 #define V16_EACH for (int l = 0; l < 16; l++)
 
 static inline v16 v16_set1(float x) { v16 r; V16_EACH r.f[l] = x; return r; }
@@ -122,4 +124,6 @@ static inline float v16_reduce_max(v16 a)
         for (int l = 0; l < h; l++) a.f[l] = a.f[l] > a.f[l + h] ? a.f[l] : a.f[l + h];
     return a.f[0];
 }
+/* lane i = v16_reduce_add(a[i]) */
+static inline v16 v16_reduce_add_16(const v16 *a) { v16 r; V16_EACH r.f[l] = v16_reduce_add(a[l]); return r; }
 #undef V16_EACH
