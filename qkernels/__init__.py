@@ -1,8 +1,10 @@
 """CPU kernels for language models: NumPy-facing functions with ONNX operator semantics, one result on every machine."""
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
+from qkernels.layout import cast, gather
 from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
 
 __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "use_isa",
+           "cast", "gather",
            "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization"]
