@@ -2,9 +2,13 @@
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
 from qkernels.layout import cast, gather
 from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
+from qkernels.rotary import rotary_embedding
+
+from qkernels import contrib  # noqa: I001  (after the families that it re-exports)
 
 __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "use_isa",
            "cast", "gather",
-           "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization"]
+           "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
+           "rotary_embedding", "contrib"]

@@ -55,6 +55,9 @@ KERNELS = (
            "", "SimplifiedLayerNormalization", 1),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
            "com.microsoft", "SkipSimplifiedLayerNormalization", 1),
+    # rotary
+    Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", 23),
+    Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", 1),
 )
 
 
