@@ -38,4 +38,13 @@ static inline int64_t qk_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t qk_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t qk_itemsize(int dtype) { return dtype == QK_F32 ? 4 : 2; }
 
+/* the position of the first of n indices outside [low, high), -1 if there is none */
+static inline int64_t qk_first_outside(const int64_t *index, int64_t n, int64_t low, int64_t high)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (index[i] < low || index[i] >= high)
+            return i;
+    return -1;
+}
+
 #endif

@@ -55,6 +55,22 @@ static inline m16 m16_first(int n) { return (m16)((1u << n) - 1); }
 static inline v16 v16_select(m16 m, v16 a, v16 b) { V16_EACH b.f[l] = m >> l & 1 ? a.f[l] : b.f[l]; return b; }
 static inline v16i v16i_select(m16 m, v16i a, v16i b) { V16_EACH b.i[l] = m >> l & 1 ? a.i[l] : b.i[l]; return b; }
 
+/* the 32 lanes of a and b, as if one row: its even and its odd ones; and back */
+static inline void v16_unzip(v16 a, v16 b, v16 *even, v16 *odd)
+{
+    float row[32];
+    memcpy(row, &a, sizeof a);
+    memcpy(row + 16, &b, sizeof b);
+    V16_EACH even->f[l] = row[2 * l], odd->f[l] = row[2 * l + 1];
+}
+static inline void v16_zip(v16 even, v16 odd, v16 *a, v16 *b)
+{
+    float row[32];
+    V16_EACH row[2 * l] = even.f[l], row[2 * l + 1] = odd.f[l];
+    memcpy(a, row, sizeof *a);
+    memcpy(b, row + 16, sizeof *b);
+}
+
 static inline v16i v16i_set1(int32_t x) { v16i r; V16_EACH r.i[l] = x; return r; }
 static inline v16i v16i_load(const void *p) { v16i r; memcpy(&r, p, sizeof r); return r; }
 static inline void v16i_store(void *p, v16i a) { memcpy(p, &a, sizeof a); }
