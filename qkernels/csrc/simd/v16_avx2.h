@@ -7,6 +7,7 @@ typedef struct { __m256i lo, hi; } v16i;
 typedef struct { __m256i lo, hi; } m16; /* a lane is all ones or all zeros */
 
 #define V16_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define V16_ACCUMULATORS 4 /* that fit in the registers beside their operands */
 #define V16_BOTH(type, expression_lo, expression_hi) (type){expression_lo, expression_hi}
 
 static inline v16 v16_set1(float x) { return V16_BOTH(v16, _mm256_set1_ps(x), _mm256_set1_ps(x)); }
@@ -78,6 +79,27 @@ static inline v16 v16_select(m16 m, v16 a, v16 b)
 static inline v16i v16i_select(m16 m, v16i a, v16i b)
 {
     return V16_BOTH(v16i, _mm256_blendv_epi8(b.lo, a.lo, m.lo), _mm256_blendv_epi8(b.hi, a.hi, m.hi));
+}
+
+static inline __m256 v16_pick_half(__m256 lo, __m256 hi, int odd) /* every second of 16 lanes: shuffle works within 128 bits, permute mends the order */
+{
+    __m256 picked = odd ? _mm256_shuffle_ps(lo, hi, 0xDD) : _mm256_shuffle_ps(lo, hi, 0x88);
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(picked), 0xD8));
+}
+static inline void v16_unzip(v16 a, v16 b, v16 *even, v16 *odd)
+{
+    *even = V16_BOTH(v16, v16_pick_half(a.lo, a.hi, 0), v16_pick_half(b.lo, b.hi, 0));
+    *odd = V16_BOTH(v16, v16_pick_half(a.lo, a.hi, 1), v16_pick_half(b.lo, b.hi, 1));
+}
+static inline v16 v16_zip_half(__m256 even, __m256 odd)
+{
+    __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    return V16_BOTH(v16, _mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+}
+static inline void v16_zip(v16 even, v16 odd, v16 *a, v16 *b)
+{
+    *a = v16_zip_half(even.lo, odd.lo);
+    *b = v16_zip_half(even.hi, odd.hi);
 }
 
 static inline v16i v16i_set1(int32_t x) { return V16_BOTH(v16i, _mm256_set1_epi32(x), _mm256_set1_epi32(x)); }
@@ -158,3 +180,18 @@ static inline float v16_reduce_max(v16 a)
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
+
+/* lane i = v16_reduce_add(a[i]): the same additions, transposed while they are made. x + y with x = (a.low, b.high) and
+ * y = (a.high, b.low) sums the halves of a and of b at once. */
+static inline __m256 v16_reduce_add_8_(const v16 *a)
+{
+    __m256 c[4], d[2];
+    for (int i = 0; i < 4; i++) {
+        __m256 x = _mm256_add_ps(a[i].lo, a[i].hi), y = _mm256_add_ps(a[i + 4].lo, a[i + 4].hi);
+        c[i] = _mm256_add_ps(_mm256_blend_ps(x, y, 0xF0), _mm256_permute2f128_ps(x, y, 0x21));
+    }
+    for (int i = 0; i < 2; i++)
+        d[i] = _mm256_add_ps(_mm256_blend_ps(c[2 * i], c[2 * i + 1], 0xCC), _mm256_shuffle_ps(c[2 * i], c[2 * i + 1], 0x4E));
+    return _mm256_add_ps(_mm256_shuffle_ps(d[0], d[1], 0x88), _mm256_shuffle_ps(d[0], d[1], 0xDD));
+}
+static inline v16 v16_reduce_add_16(const v16 *a) { return V16_BOTH(v16, v16_reduce_add_8_(a), v16_reduce_add_8_(a + 8)); }
