@@ -66,6 +66,9 @@ KERNELS = (
     # rotary
     Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", 23),
     Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", 1),
+    # sampling
+    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", 13),
+    Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
 )
 
 
