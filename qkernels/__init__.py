@@ -20,4 +20,6 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "PackedMatrix", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
            "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
-           "rotary_embedding", "argmax", "sample", "contrib"]
+           "rotary_embedding",
+           "argmax", "sample",
+           "contrib"]

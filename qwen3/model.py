@@ -142,8 +142,10 @@ class Layer:
 class Cache(qkernels.KVCache):
     """Keys and values of one sequence, and the working memory of its steps. One thread at a time may use it."""
 
+    def __new__(cls, config, max_context, dtype):
+        return super().__new__(cls, config.num_hidden_layers, config.num_key_value_heads, config.head_dim, max_length=max_context, dtype=dtype)
+
     def __init__(self, config, max_context, dtype):
-        super().__init__(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, max_length=max_context, dtype=dtype)
         self._config, self._rows, self._working = config, 0, None
 
     def working(self, rows):

@@ -117,3 +117,16 @@ def make_checkpoint(directory, *, layers=2, hidden=64, intermediate=96, heads=2,
     (directory / "generation_config.json").write_text(json.dumps(
         generation or {"do_sample": True, "eos_token_id": [266, 264], "temperature": 0.6, "top_k": 20, "top_p": 0.95}))
     return tensors
+
+
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+# what transformers' float32 logits are stored for (tools/make_logit_cases.py): options of make_checkpoint
+CASES = {
+    "tied": dict(seed=1),
+    "untied": dict(seed=2, tied=False, heads=4, kv_heads=2, hidden=96, layers=3),
+    "sharded": dict(seed=3, shards=3, tied=False),
+    "yarn": dict(seed=4, rope_scaling=_YARN, max_position_embeddings=256),
+    "float16": dict(seed=5, dtype="float16", head_dim=64),
+    "untied double head": dict(seed=6, head="double", tied=False),
+}

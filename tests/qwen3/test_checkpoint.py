@@ -41,6 +41,8 @@ def test_tensors_are_read_only_views(tmp_path, shards, dtype):
         assert actual.flags.aligned
         with pytest.raises(ValueError, match="read-only"):
             actual[...] = 0
+        checkpoint.release(name)
+        assert np.array_equal(actual, expected)
     again = checkpoint.tensor(checkpoint.names[0])
     assert np.shares_memory(again, checkpoint.tensor(checkpoint.names[0]))
 

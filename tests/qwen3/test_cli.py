@@ -81,7 +81,7 @@ def test_text_on_stdout_statistics_on_stderr():
     assert re.fullmatch(
         rf"prompt     {len(prompt)} tokens, TTFT \d+\.\d{{3}} s, \d+\.\d tok/s\n"
         rf"generated  {len(steps) - 1} tokens, TPOT \d+\.\d\d ms, \d+\.\d tok/s, ended by an end token\n"
-        r"machine    \d+ threads, (scalar|avx2|avx512), weights int4, activations int16, peak memory \d+ MiB\n", done.stderr), done.stderr
+        r"machine    \d+ threads, (scalar|avx2|avx512), weights int4, activations int16, cache f16, peak memory \d+ MiB\n", done.stderr), done.stderr
 
 
 def test_stdin_loses_one_newline(checkpoint):
@@ -104,12 +104,12 @@ def test_seed_is_shown_and_repeats(checkpoint):
 
 def test_lengths_and_threads(checkpoint):
     done = command("generate", checkpoint, "-p", "Hi", "--max-new-tokens", "3", "--ignore-eos", "--threads", "1", "--weights", "f32",
-                   "--activations", "f32")
+                   "--activations", "f32", "--kv", "bf16")
     assert done.returncode == 0, done.stderr
     assert "generated  3 tokens" in done.stderr
     assert "ended by the length" in done.stderr
     assert "1 threads" in done.stderr
-    assert "weights f32, activations f32" in done.stderr
+    assert "weights f32, activations f32, cache bf16" in done.stderr
     done = command("generate", checkpoint, "-p", "Hi", "--max-new-tokens", "0")
     assert (done.returncode, done.stdout) == (0, "\n")
     done = command("generate", checkpoint, "--raw", "-p", "a" * 15, "--ignore-eos", "--max-context", "16")
@@ -178,8 +178,9 @@ def test_reader_that_goes_away(checkpoint):
     assert "Exception ignored" not in errors
 
 
-def test_B89_interrupt(checkpoint):
-    process = subprocess.Popen([sys.executable, "-m", "qwen3", "generate", str(checkpoint), "-p", "Hi", "--ignore-eos", "--max-context", "100000"],
+def test_B89_interrupt(tmp_path):
+    make_checkpoint(tmp_path, max_position_embeddings=100_000)
+    process = subprocess.Popen([sys.executable, "-m", "qwen3", "generate", str(tmp_path), "-p", "Hi", "--ignore-eos", "--max-context", "100000"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
@@ -248,6 +249,9 @@ def test_inspect_knows_the_packed_layout(shape, dtype):
     weights = np.random.default_rng(0).standard_normal(shape, np.float32).astype(getattr(ml_dtypes, dtype, dtype))
     assert packed_nbytes(shape, "int4", dtype) == qkernels.PackedNBits.quantize(weights).nbytes
     assert packed_nbytes(shape, "int8", dtype) == qkernels.PackedInt8Rows(weights).nbytes
+    for kind in ("bf16", "f32"):
+        numbers = np.dtype(np.float32 if kind == "f32" else ml_dtypes.bfloat16)
+        assert packed_nbytes(shape, kind, dtype) == qkernels.PackedMatrix([weights], trans_b=True, dtype=numbers).nbytes
 
 
 def test_inspect_reads_no_weights(tmp_path):
