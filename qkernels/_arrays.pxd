@@ -5,7 +5,7 @@ cdef enum:
     F32 = 0
     F16 = 1
     BF16 = 2
-    F32_ONLY = 1 # sets of dtypes, as bits 1 << code
+    F32_ONLY = 1  # sets of dtypes, as bits 1 << code
     FLOATS = 7
 
 cdef str type_name(object x)

@@ -23,6 +23,13 @@ enum qk_isa { QK_SCALAR = 0, QK_AVX2 = 1, QK_AVX512 = 2, QK_ISA_COUNT = 3 };
 #define QK_PASTE(a, b) QK_PASTE2(a, b)
 #define QK_TIER(name) QK_PASTE(name, QK_ISA)
 
+/* before a loop whose count is a constant: its array elements then live in registers */
+#if defined(__clang__)
+#define QK_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QK_UNROLL _Pragma("GCC unroll 32")
+#endif
+
 /* dtype codes shared with _arrays.pxd */
 enum qk_dtype { QK_F32 = 0, QK_F16 = 1, QK_BF16 = 2 };
 

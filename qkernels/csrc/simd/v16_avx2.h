@@ -7,6 +7,7 @@ typedef struct { __m256i lo, hi; } v16i;
 typedef struct { __m256i lo, hi; } m16; /* a lane is all ones or all zeros */
 
 #define V16_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define V16_ACCUMULATORS 4 /* that fit in the registers beside their operands */
 #define V16_BOTH(type, expression_lo, expression_hi) (type){expression_lo, expression_hi}
 
 static inline v16 v16_set1(float x) { return V16_BOTH(v16, _mm256_set1_ps(x), _mm256_set1_ps(x)); }
@@ -179,3 +180,18 @@ static inline float v16_reduce_max(v16 a)
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
+
+/* lane i = v16_reduce_add(a[i]): the same additions, transposed while they are made. x + y with x = (a.low, b.high) and
+ * y = (a.high, b.low) sums the halves of a and of b at once. */
+static inline __m256 v16_reduce_add_8_(const v16 *a)
+{
+    __m256 c[4], d[2];
+    for (int i = 0; i < 4; i++) {
+        __m256 x = _mm256_add_ps(a[i].lo, a[i].hi), y = _mm256_add_ps(a[i + 4].lo, a[i + 4].hi);
+        c[i] = _mm256_add_ps(_mm256_blend_ps(x, y, 0xF0), _mm256_permute2f128_ps(x, y, 0x21));
+    }
+    for (int i = 0; i < 2; i++)
+        d[i] = _mm256_add_ps(_mm256_blend_ps(c[2 * i], c[2 * i + 1], 0xCC), _mm256_shuffle_ps(c[2 * i], c[2 * i + 1], 0x4E));
+    return _mm256_add_ps(_mm256_shuffle_ps(d[0], d[1], 0x88), _mm256_shuffle_ps(d[0], d[1], 0xDD));
+}
+static inline v16 v16_reduce_add_16(const v16 *a) { return V16_BOTH(v16, v16_reduce_add_8_(a), v16_reduce_add_8_(a + 8)); }

@@ -7,6 +7,7 @@ typedef __m512i v16i;
 typedef __mmask16 m16;
 
 #define V16_NEAREST (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define V16_ACCUMULATORS 16 /* that fit in the registers beside their operands */
 
 static inline v16 v16_set1(float x) { return _mm512_set1_ps(x); }
 static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -92,4 +93,21 @@ static inline float v16_reduce_max(v16 a)
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+
+/* lane i = v16_reduce_add(a[i]): the same additions, transposed while they are made. x + y with x = (a.low, b.high) and
+ * y = (a.high, b.low) sums the halves of a and of b at once. */
+static inline v16 v16_reduce_add_16(const v16 *a)
+{
+    v16 b[8], c[4], d[2];
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 2; j++) {
+            v16 x = a[i + 8 * j], y = a[i + 8 * j + 4];
+            b[2 * i + j] = v16_add(_mm512_mask_blend_ps(0xFF00, x, y), _mm512_shuffle_f32x4(x, y, 0x4E));
+        }
+    for (int i = 0; i < 4; i++)
+        c[i] = v16_add(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88), _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xDD));
+    for (int i = 0; i < 2; i++)
+        d[i] = v16_add(_mm512_mask_blend_ps(0xCCCC, c[2 * i], c[2 * i + 1]), _mm512_shuffle_ps(c[2 * i], c[2 * i + 1], 0x4E));
+    return v16_add(_mm512_shuffle_ps(d[0], d[1], 0x88), _mm512_shuffle_ps(d[0], d[1], 0xDD));
 }

@@ -8,9 +8,13 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "simd/scalar_float.h"
+
 typedef struct { float f[16]; } v16;
 typedef struct { int32_t i[16]; } v16i;
 typedef uint16_t m16;
+
+#define V16_ACCUMULATORS 1 /* that fit in the registers beside their operands: chooses a template's tile, never its bits */
 
 #define V16_EACH for (int l = 0; l < 16; l++)
 
@@ -100,23 +104,6 @@ static inline v16i v16i_load_u16(const void *p) { uint16_t h[16]; v16i r; memcpy
 static inline void v16i_store_u16(void *p, v16i a) { uint16_t h[16]; V16_EACH h[l] = (uint16_t)a.i[l]; memcpy(p, h, sizeof h); }
 static inline void v16i_store_u8(void *p, v16i a) { V16_EACH ((uint8_t *)p)[l] = (uint8_t)a.i[l]; }
 
-static inline float v16_f16_to_f32_(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3FF, u;
-    float f;
-    if (exponent == 31)
-        u = sign | 0x7F800000 | mantissa << 13 | (mantissa ? 0x400000 : 0);
-    else if (exponent)
-        u = sign | (exponent + 112) << 23 | mantissa << 13;
-    else {
-        f = (float)mantissa * 0x1p-24f;
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 static inline uint16_t v16_f32_to_f16_(float f)
 {
     uint32_t u, sign;
@@ -138,7 +125,7 @@ static inline uint16_t v16_f32_to_f16_(float f)
     return (uint16_t)(sign | ((u - 0x38000000) >> 13));
 }
 
-static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = v16_f16_to_f32_(p[l]); return r; }
+static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = qk_f16_to_f32(p[l]); return r; }
 static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
 
 static inline float v16_reduce_add(v16 a)
@@ -153,4 +140,6 @@ static inline float v16_reduce_max(v16 a)
         for (int l = 0; l < h; l++) a.f[l] = a.f[l] > a.f[l + h] ? a.f[l] : a.f[l + h];
     return a.f[0];
 }
+/* lane i = v16_reduce_add(a[i]) */
+static inline v16 v16_reduce_add_16(const v16 *a) { v16 r; V16_EACH r.f[l] = v16_reduce_add(a[l]); return r; }
 #undef V16_EACH

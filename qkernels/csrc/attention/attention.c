@@ -1,0 +1,61 @@
+#include "attention/attention.h"
+
+#include <omp.h>
+
+static const qk_attention_table *const tables[QK_ISA_COUNT] = QK_TABLES(attention);
+
+/* floats of one thread's working memory: q, scores, o of a piece, o of the row; K and V of a piece widened; m and l of both */
+static int64_t thread_scratch(const qk_attention_args *a)
+{
+    int64_t d = qk_attention_pad(a->d), dv = qk_attention_pad(a->dv);
+    return QK_ATTENTION_ROWS * (d + QK_ATTENTION_PIECE + 2 * dv + 4) + QK_ATTENTION_PIECE * (d + dv);
+}
+
+static int is_split(const qk_attention_args *a) { return qk_attention_blocks(a) <= 1; }
+
+int64_t qk_attention_scratch(const qk_attention_args *a, int threads)
+{
+    int64_t partials = is_split(a) ? a->batch * a->kv_heads * qk_attention_pieces(a) * qk_attention_partial(a) : 0;
+    return threads * thread_scratch(a) + partials;
+}
+
+void qk_attention(int isa, int threads, const qk_attention_args *a, float *scratch)
+{
+    const qk_attention_table *table = tables[isa];
+    int64_t each = thread_scratch(a), heads = a->batch * a->kv_heads;
+    int64_t fresh = a->new_k ? heads * a->rows : 0, rows = a->batch * a->heads * a->rows;
+    int64_t pieces = heads * qk_attention_pieces(a), blocks = heads * qk_attention_blocks(a);
+    float *partials = scratch + threads * each;
+    int split = is_split(a);
+    if (threads == 1) {
+        table->append(a, scratch, 0, fresh);
+        if (split) {
+            for (int64_t t = 0; t < pieces; t++)
+                table->piece(a, scratch, partials, t);
+            table->combine(a, scratch, partials, 0, rows);
+        } else
+            for (int64_t t = 0; t < blocks; t++)
+                table->block(a, scratch, t);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        float *own = scratch + omp_get_thread_num() * each;
+        int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
+        if (fresh) {
+            table->append(a, own, fresh * me / all, fresh * (me + 1) / all);
+#pragma omp barrier
+        }
+        if (split) {
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t t = 0; t < pieces; t++)
+                table->piece(a, own, partials, t);
+            table->combine(a, own, partials, rows * me / all, rows * (me + 1) / all);
+        } else {
+            /* the last blocks see the most keys: start with them */
+#pragma omp for schedule(dynamic, 1)
+            for (int64_t t = blocks - 1; t >= 0; t--)
+                table->block(a, own, t);
+        }
+    }
+}

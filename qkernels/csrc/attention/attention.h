@@ -1,0 +1,68 @@
+/* Scaled dot-product attention: grouped heads, causal, masks; plain arrays or a cache; prefill and decode. One engine, one result.
+ *
+ * Numerics, the same for every query however it arrives, on every tier, with any number of threads:
+ *   - q, scores, softmax and sums are float32; K and V (float32, float16, bfloat16) are widened where they are read.
+ *   - score = 16 partial sums, lane l adds d = l, l+16, l+32 ... by fma in that order, then v16_reduce_add's tree; times scale; then the
+ *     soft cap c * tanh(s / c); then the additive mask. A mask element of -inf hides its key whatever the score is.
+ *   - keys are cut into pieces of 256 at absolute positions 0, 256, 512 ... Within one: m = max of the visible scores, p = exp(s - m), l = 16
+ *     lane sums of p over groups of 16 keys in order, then the tree; o[d] = fma(p_j, v_j[d], o[d]) in key order from zero.
+ *   - pieces are combined in order: M' = max(M, m), a = exp(m - M'), b = exp(M - M'), O = fma(o, a, O * b), L = fma(l, a, L * b);
+ *     y = O / L, rounded once. A piece without a visible key is skipped; a row without one is zero.
+ *   - keys outside a row's range (causality, length, hidden ends of a piece) are never multiplied, so what lies there cannot leak.
+ *
+ * Rows: the queries of all heads that share a kv head are the rows of one problem, row = query * group + head, so K and V are read once
+ * for all of them. The work is cut into blocks of up to 32 rows. With few rows every (batch, kv head, piece) is a task that leaves its
+ * m, l and o in a buffer, and a second phase combines them; with many, every (batch, kv head, block) is a task that walks the pieces. */
+#ifndef QK_ATTENTION_H
+#define QK_ATTENTION_H
+
+#include "simd/tiers.h"
+
+enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 32, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
+
+/* Strides count elements. Null pointers are absent inputs. */
+typedef struct {
+    const void *q, *k, *v; /* (batch, heads, rows, d), (batch, kv_heads, keys, d), (batch, kv_heads, keys, dv); the last stride is 1 */
+    void *y;               /* (batch, heads, rows, dv) */
+    const void *mask;      /* (batch, heads, rows, keys), the last stride 1; mask_dtype is a qk_dtype, QK_MASK_NONE or QK_MASK_BOOL */
+    int64_t q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, y_batch, y_head, y_row, mask_batch, mask_head, mask_row;
+    int q_dtype, k_dtype, v_dtype, y_dtype, mask_dtype;
+    int64_t batch, heads, kv_heads, rows, keys, d, dv;
+    int64_t past; /* keys in front of the first query: query i sees the keys up to past + i if causal */
+    int causal;
+    float scale, softcap; /* softcap 0: none */
+
+    /* The fused form: q is normalized per head and rotated as it is read; new keys likewise, and appended with new values at `past`. */
+    const float *q_norm, *k_norm; /* (d) */
+    const float *cos, *sin;       /* (positions, half): dimensions i and half + i are a pair; row past + i belongs to query i */
+    int64_t half;
+    float epsilon;
+    const float *new_k, *new_v; /* (batch, kv_heads, rows, d) with the strides of q; null without an append */
+} qk_attention_args;
+
+typedef struct {
+    void (*append)(const qk_attention_args *args, float *scratch, int64_t first, int64_t last);
+    void (*piece)(const qk_attention_args *args, float *scratch, float *partials, int64_t task);
+    void (*combine)(const qk_attention_args *args, float *scratch, const float *partials, int64_t first, int64_t last);
+    void (*block)(const qk_attention_args *args, float *scratch, int64_t task);
+} qk_attention_table;
+
+QK_DECLARE_TABLES(qk_attention_table, attention);
+
+/* floats of scratch that qk_attention wants, aligned to 64 bytes */
+int64_t qk_attention_scratch(const qk_attention_args *args, int threads);
+void qk_attention(int isa, int threads, const qk_attention_args *args, float *scratch);
+
+/* geometry, shared by the driver and the bodies */
+static inline int64_t qk_attention_group(const qk_attention_args *a) { return a->heads / a->kv_heads; }
+static inline int64_t qk_attention_rows(const qk_attention_args *a) { return a->rows * qk_attention_group(a); } /* of one kv head */
+static inline int64_t qk_attention_pieces(const qk_attention_args *a) { return qk_ceil_div(a->keys, QK_ATTENTION_PIECE); }
+static inline int64_t qk_attention_blocks(const qk_attention_args *a) { return qk_ceil_div(qk_attention_rows(a), QK_ATTENTION_ROWS); }
+static inline int64_t qk_attention_pad(int64_t n) { return qk_ceil_div(n, 16) * 16; }
+/* floats of one piece's result in the split form: o (rows, dv padded), m (rows), l (rows) */
+static inline int64_t qk_attention_partial(const qk_attention_args *a)
+{
+    return qk_attention_pad(qk_attention_rows(a) * (qk_attention_pad(a->dv) + 2));
+}
+
+#endif
