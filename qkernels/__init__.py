@@ -2,6 +2,7 @@
 from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
 from qkernels.attention import attention, cached_attention
+from qkernels.elementwise import add, mul, sigmoid, silu, silu_mul, sub
 from qkernels.kv_cache import KVCache
 from qkernels.layout import cast, gather
 from qkernels.matmul import PackedMatrix, matmul
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
            "KVCache", "attention", "cached_attention",
+           "add", "mul", "sigmoid", "silu", "silu_mul", "sub",
            "cast", "gather",
            "PackedMatrix", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",

@@ -45,6 +45,13 @@ class Kernel:
 
 
 KERNELS = (
+    # elementwise
+    Kernel("add", "elementwise", FLOATS, "a + b with broadcasting", "", "Add", 14),
+    Kernel("sub", "elementwise", FLOATS, "a - b with broadcasting", "", "Sub", 14),
+    Kernel("mul", "elementwise", FLOATS, "a · b with broadcasting", "", "Mul", 14),
+    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", 13),
+    Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", 24),
+    Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", 13, layout=True),
