@@ -49,7 +49,7 @@ KERNELS = (
     Kernel("add", "elementwise", FLOATS, "a + b with broadcasting", "", "Add", (14,)),
     Kernel("sub", "elementwise", FLOATS, "a - b with broadcasting", "", "Sub", (14,)),
     Kernel("mul", "elementwise", FLOATS, "a · b with broadcasting", "", "Mul", (14,)),
-    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", 13),
+    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
     Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", (24,)),
     Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
     # layout
@@ -57,7 +57,7 @@ KERNELS = (
            "", "Gather", (13,), layout=True),
     Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13,), layout=True),
     # normalization
-    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", 23),
+    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
     Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
            "", "SimplifiedLayerNormalization", (1,)),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
