@@ -34,7 +34,7 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
 
 # multiplications for which starting a second thread pays
 cdef enum:
-    GRAIN = 1 << 16
+    GRAIN = 1 << 18
 
 ACTIVATIONS = ("f32", "int8", "int16")  # the index is the number of int8 digits
 

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 import qkernels
-from qwen3.checkpoint import EMBEDDING, Checkpoint, resolve
+from qwen3.checkpoint import EMBEDDING, Checkpoint, resolve, tensor_shapes
 from qwen3.config import Qwen3Config, is_integer, rotary_tables
 from qwen3.generate import generate
 from qwen3.tokenizer import Tokenizer
@@ -75,7 +75,8 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
     checkpoint = Checkpoint(directory)
     head = checkpoint.check(config)
     tokenizer = Tokenizer(directory)
-    packing = Packing(checkpoint, weights, threads, progress)
+    total = sum(checkpoint.nbytes(name) for name in tensor_shapes(config) if name != EMBEDDING or name == head)
+    packing = Packing(checkpoint, weights, threads, progress, total)
     layers = [Layer.pack(packing, f"model.layers.{i}.") for i in range(config.num_hidden_layers)]
     return Qwen3Model(config, tokenizer, layers, packing.vector("model.norm.weight"), packing.linear(head), checkpoint.tensor(EMBEDDING),
                       weights=weights, activations=activations if weights in ("int4", "int8") else "f32", threads=threads,
@@ -85,9 +86,9 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
 class Packing:
     """Turns tensors of a checkpoint into what the kernels read, one product at a time; quantizing reads the mapped file directly."""
 
-    def __init__(self, checkpoint, weights, threads, progress):
+    def __init__(self, checkpoint, weights, threads, progress, total):
         self.checkpoint, self.weights, self.threads, self.progress = checkpoint, weights, threads, progress
-        self.done, self.total = 0, sum(checkpoint.nbytes(name) for name in checkpoint.names)
+        self.done, self.total = 0, total
 
     def linear(self, *names):
         """One product for the weights of `names`, stacked along the outputs."""

@@ -73,12 +73,11 @@ def test_int16_activations_are_near_float32(name, directories):
     assert spread_error(logits[1], logits[0]) <= 2e-4
 
 
-@pytest.mark.parametrize("kv", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("weights, activations", [("int4", "int16"), ("int4", "int8"), ("int4", "f32"), ("int8", "int16"), ("bf16", "f32"), ("f32", "f32")])
+@pytest.mark.parametrize("weights, activations, kv", [
+    ("int4", "int16", "f32"), ("int4", "int16", "f16"), ("int4", "int16", "bf16"), ("int4", "int8", "f32"), ("int4", "f32", "f32"),
+    ("int8", "int16", "f32"), ("int8", "int8", "f32"), ("bf16", "f32", "f32"), ("f32", "f32", "f32")])
 def test_one_result_over_tiers_threads_and_chunking(weights, activations, kv, directories):
     """Logits of all 7 tokens, as equal bits: tiers x threads 1, 2, 3 x prompt 1x7, 3+4, 7x1 and all at once."""
-    if kv != "f32" and weights != "int4":
-        pytest.skip("16-bit caches are tried with int4 weights")
     ids = STORED["untied/ids"][:7]
     reference = None
     for threads in (1, 2, 3):
