@@ -227,7 +227,7 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s,
         if (before)
             x = v16_select(m16_first(before), hidden, x);
         v16_store(s + j, x);
-        top = v16_max(top, x);
+        top = v16_max(top, v16_select(v16_isnan(x), v16_set1(INFINITY), x)); /* a NaN must neither get lost nor hide the row */
     }
     *m = v16_reduce_max(top);
     *l = 0;
