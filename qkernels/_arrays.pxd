@@ -5,7 +5,7 @@ cdef enum:
     F32 = 0
     F16 = 1
     BF16 = 2
-    F32_ONLY = 1 # sets of dtypes, as bits 1 << code
+    F32_ONLY = 1  # sets of dtypes, as bits 1 << code
     FLOATS = 7
 
 cdef str type_name(object x)
@@ -20,6 +20,7 @@ cdef cnp.ndarray int_input(object x, str func, str arg)
 cdef object shape_of(cnp.ndarray a)
 cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1
 cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg=*)
+cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str arg=*)
 cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name=*) except -1
 cdef int normalize_axis(object axis, int rank, str func, str arg=*) except -1
 cdef tuple check_outputs(object outputs, tuple offered, str func)

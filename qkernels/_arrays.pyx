@@ -68,8 +68,8 @@ cdef cnp.ndarray same_float_input(object x, int code, str func, str arg):
 cdef cnp.ndarray int_input(object x, str func, str arg):
     """A contiguous int64 array from an integer array."""
     cdef cnp.ndarray a = as_array(x, func, arg)
-    if a.dtype.kind not in "iu":
-        raise TypeError(f"{func}: {arg}: expected an integer dtype, got {a.dtype}")
+    if a.dtype.kind not in "iu" or a.dtype == np.uint64: # which may not fit int64
+        raise TypeError(f"{func}: {arg}: expected an integer dtype that fits int64, got {a.dtype}")
     return contiguous(a.astype(np.int64, copy=False))
 
 
@@ -85,14 +85,21 @@ cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1
 
 cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg="out"):
     """A new array, or the caller's `out` if it is exactly what is needed."""
-    cdef cnp.ndarray a
     if out is None:
         return np.empty(shape, numpy_dtype(code))
+    return output_of(out, shape, np.dtype(numpy_dtype(code)), func, arg)
+
+
+cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str arg="out"):
+    """The same for any np.dtype."""
+    cdef cnp.ndarray a
+    if out is None:
+        return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray):
         raise TypeError(f"{func}: {arg}: expected an ndarray, got {type(out).__name__}")
     a = out
-    if dtype_code(a) != code or not a.dtype.isnative:
-        raise TypeError(f"{func}: {arg}: expected dtype {np.dtype(numpy_dtype(code))}, got {a.dtype}")
+    if a.dtype != dtype:
+        raise TypeError(f"{func}: {arg}: expected dtype {dtype}, got {a.dtype}")
     if shape_of(a) != shape:
         raise ValueError(f"{func}: {arg}: expected shape {shape}, got {shape_of(a)}")
     if not cnp.PyArray_ISCARRAY_RO(a):

@@ -1,5 +1,6 @@
 """The only mutable state of qkernels: the instruction-set tier and the number of threads."""
 import contextlib
+import operator
 import os
 import warnings
 
@@ -19,7 +20,7 @@ ISA_TIERS = ("scalar", "avx2", "avx512")
 _FEATURES = {"sse4.2": QK_HAS_SSE42, "avx2": QK_HAS_AVX2, "fma": QK_HAS_FMA, "f16c": QK_HAS_F16C, "avx512f/bw/dq/vl": QK_HAS_AVX512,
              "avx512_vnni": QK_HAS_AVX512_VNNI, "avx512_bf16": QK_HAS_AVX512_BF16, "avx_vnni": QK_HAS_AVX_VNNI}
 
-cdef int _best = qk_best_isa(qk_cpu_features())
+cdef int _best = qk_best_isa(qk_cpu_features())  # QKERNELS_ISA lowers it
 cdef int _isa = _best
 cdef int _threads = 1
 cdef bint _threads_explicit = False
@@ -44,8 +45,9 @@ cdef int threads(int requested) noexcept nogil:
 
 
 def _positive(value, what):
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{what}: expected an int, got {type(value).__name__}")
+    value = operator.index(value)
     if not 1 <= value <= 1024:
         raise ValueError(f"{what}: expected 1 to 1024 threads, got {value}")
     return value
@@ -86,7 +88,7 @@ def get_isa():
 
 
 def available_isa():
-    """Names of the tiers that this CPU and operating system can run, lowest first."""
+    """Names of the tiers that this CPU and operating system can run, up to QKERNELS_ISA, lowest first."""
     return ISA_TIERS[:_best + 1]
 
 
@@ -103,7 +105,7 @@ def use_isa(name):
     Raises
     ------
     ValueError
-        For an unknown name, or a tier beyond this CPU.
+        For an unknown name, or a tier beyond this CPU or QKERNELS_ISA.
 
     Examples
     --------
@@ -116,7 +118,7 @@ def use_isa(name):
     if name not in ISA_TIERS:
         raise ValueError(f"use_isa: name: expected one of {', '.join(ISA_TIERS)}, got {name!r}")
     if ISA_TIERS.index(name) > _best:
-        raise ValueError(f"use_isa: name: this CPU runs {', '.join(available_isa())}, got {name!r}")
+        raise ValueError(f"use_isa: name: available are {', '.join(available_isa())}, got {name!r}")
     before, _isa = _isa, ISA_TIERS.index(name)
     try:
         yield
@@ -137,23 +139,23 @@ def _default_threads():
 
 
 def _read_environment():
-    global _isa, _threads, _threads_explicit
+    global _best, _isa, _threads, _threads_explicit
     name = os.environ.get("QKERNELS_ISA", "").strip().lower()
     if name:
         if name not in ISA_TIERS:
             raise ImportError(f"QKERNELS_ISA: expected one of {', '.join(ISA_TIERS)}, got {name!r}")
         if ISA_TIERS.index(name) > _best:
             warnings.warn(f"QKERNELS_ISA={name} is beyond this CPU, using {ISA_TIERS[_best]}", RuntimeWarning, stacklevel=2)
-        _isa = min(ISA_TIERS.index(name), _best)
+        _isa = _best = min(ISA_TIERS.index(name), _best)
     _threads, _threads_explicit = _default_threads()
 
 
 def describe():
     """The configuration as a dictionary: compiler, OpenMP, CPU features, tiers and threads."""
     features = qk_cpu_features()
-    return {"compiler": qk_compiler().decode(), "openmp": qk_openmp_version(), "isa": get_isa(), "isa_available": list(available_isa()),
-            "cpu_features": [name for name, bit in _FEATURES.items() if features & bit], "threads": get_num_threads(),
-            "threads_available": available_threads()}
+    return {"compiler": qk_compiler().decode().strip(), "openmp": qk_openmp_version(),
+            "cpu_features": [name for name, bit in _FEATURES.items() if features & bit], "isa": get_isa(), "isa_available": list(available_isa()),
+            "threads": get_num_threads(), "threads_available": available_threads(), "forked": bool(qk_is_forked())}
 
 
 _read_environment()

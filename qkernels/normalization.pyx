@@ -1,5 +1,4 @@
 """Root-mean-square normalization: ai.onnx RMSNormalization, and com.microsoft's (Skip)SimplifiedLayerNormalization."""
-cimport cython
 cimport numpy as cnp
 from libc.stdint cimport int64_t
 

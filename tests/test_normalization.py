@@ -144,7 +144,7 @@ def test_empty_shapes(tier):
 
 @pytest.mark.parametrize("call, error, message", [
     (lambda x, g: qkernels.rms_normalization(x.astype(np.float64), g), TypeError, "rms_normalization: x: expected dtype float32 or float16"),
-    (lambda x, g: qkernels.rms_normalization(x, g[:3]), ValueError, r"rms_normalization: scale: expected a shape that broadcasts to \(8,\), got \(3,\)"),
+    (lambda x, g: qkernels.rms_normalization(x, g[:3]), ValueError, r"rms_normalization: scale: expected a shape that broadcasts to \(8,\), got"),
     (lambda x, g: qkernels.rms_normalization(x, g, axis=2), ValueError, "rms_normalization: axis: expected -2 to 1 for rank 2, got 2"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon=-1), ValueError, "epsilon: expected a number >= 0"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon=np.nan), ValueError, "epsilon: expected a number >= 0"),

@@ -35,16 +35,18 @@ unsigned qk_cpu_features(void)
         found |= QK_HAS_FMA;
     if (c & bit_F16C)
         found |= QK_HAS_F16C;
+    const unsigned popcnt = c & bit_POPCNT;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return found;
+    const unsigned subleaves = a;
     const unsigned avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
-    if (b & 1u << 5)
+    if (popcnt && (b & 1u << 5) && (b & 1u << 8)) /* AVX2, BMI2 */
         found |= QK_HAS_AVX2;
     if ((b & avx512) == avx512)
         found |= QK_HAS_AVX512;
     if (c & 1u << 11)
         found |= QK_HAS_AVX512_VNNI;
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+    if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         if (a & 1u << 5)
             found |= QK_HAS_AVX512_BF16;
         if (a & 1u << 4)
@@ -63,7 +65,11 @@ int qk_best_isa(unsigned features)
     return (features & avx512) == avx512 ? QK_AVX512 : (features & avx2) == avx2 ? QK_AVX2 : QK_SCALAR;
 }
 
-int qk_openmp_max_threads(void) { return omp_get_max_threads(); }
+int qk_openmp_max_threads(void)
+{
+    int most = omp_get_max_threads(), limit = omp_get_thread_limit();
+    return most < limit ? most : limit;
+}
 int qk_openmp_version(void) { return _OPENMP; }
 
 static int forked;

@@ -1,5 +1,6 @@
 /* Opens the avx2 target region: AVX2, FMA, F16C for the functions that follow, whatever the command line says. */
 #include <immintrin.h>
+#include <math.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi2,popcnt"))), apply_to = function)
 #else

@@ -1,5 +1,6 @@
 /* Opens the avx512 target region: AVX-512 F, BW, DQ, VL and VNNI for the functions that follow, whatever the command line says. */
 #include <immintrin.h>
+#include <math.h>
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2,popcnt"))), apply_to = function)
 #else

@@ -23,6 +23,13 @@ enum qk_isa { QK_SCALAR = 0, QK_AVX2 = 1, QK_AVX512 = 2, QK_ISA_COUNT = 3 };
 #define QK_PASTE(a, b) QK_PASTE2(a, b)
 #define QK_TIER(name) QK_PASTE(name, QK_ISA)
 
+/* before a loop whose count is a constant: its array elements then live in registers */
+#if defined(__clang__)
+#define QK_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QK_UNROLL _Pragma("GCC unroll 32")
+#endif
+
 /* dtype codes shared with _arrays.pxd */
 enum qk_dtype { QK_F32 = 0, QK_F16 = 1, QK_BF16 = 2 };
 
@@ -30,5 +37,14 @@ static inline int64_t qk_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t qk_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t qk_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t qk_itemsize(int dtype) { return dtype == QK_F32 ? 4 : 2; }
+
+/* the position of the first of n indices outside [low, high), -1 if there is none */
+static inline int64_t qk_first_outside(const int64_t *index, int64_t n, int64_t low, int64_t high)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (index[i] < low || index[i] >= high)
+            return i;
+    return -1;
+}
 
 #endif

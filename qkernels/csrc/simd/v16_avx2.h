@@ -81,6 +81,27 @@ static inline v16i v16i_select(m16 m, v16i a, v16i b)
     return V16_BOTH(v16i, _mm256_blendv_epi8(b.lo, a.lo, m.lo), _mm256_blendv_epi8(b.hi, a.hi, m.hi));
 }
 
+static inline __m256 v16_pick_half(__m256 lo, __m256 hi, int odd) /* every second of 16 lanes: shuffle works within 128 bits, permute mends the order */
+{
+    __m256 picked = odd ? _mm256_shuffle_ps(lo, hi, 0xDD) : _mm256_shuffle_ps(lo, hi, 0x88);
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(picked), 0xD8));
+}
+static inline void v16_unzip(v16 a, v16 b, v16 *even, v16 *odd)
+{
+    *even = V16_BOTH(v16, v16_pick_half(a.lo, a.hi, 0), v16_pick_half(b.lo, b.hi, 0));
+    *odd = V16_BOTH(v16, v16_pick_half(a.lo, a.hi, 1), v16_pick_half(b.lo, b.hi, 1));
+}
+static inline v16 v16_zip_half(__m256 even, __m256 odd)
+{
+    __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    return V16_BOTH(v16, _mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+}
+static inline void v16_zip(v16 even, v16 odd, v16 *a, v16 *b)
+{
+    *a = v16_zip_half(even.lo, odd.lo);
+    *b = v16_zip_half(even.hi, odd.hi);
+}
+
 static inline v16i v16i_set1(int32_t x) { return V16_BOTH(v16i, _mm256_set1_epi32(x), _mm256_set1_epi32(x)); }
 static inline v16i v16i_load(const void *p)
 {

@@ -40,6 +40,19 @@ static inline m16 v16i_eq(v16i a, v16i b) { return _mm512_cmpeq_epi32_mask(a, b)
 static inline v16 v16_select(m16 m, v16 a, v16 b) { return _mm512_mask_blend_ps(m, b, a); }
 static inline v16i v16i_select(m16 m, v16i a, v16i b) { return _mm512_mask_blend_epi32(m, b, a); }
 
+static inline void v16_unzip(v16 a, v16 b, v16 *even, v16 *odd)
+{
+    __m512i lane = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(a, lane, b);
+    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(lane, _mm512_set1_epi32(1)), b);
+}
+static inline void v16_zip(v16 even, v16 odd, v16 *a, v16 *b)
+{
+    __m512i lane = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *a = _mm512_permutex2var_ps(even, lane, odd);
+    *b = _mm512_permutex2var_ps(even, _mm512_add_epi32(lane, _mm512_set1_epi32(8)), odd);
+}
+
 static inline v16i v16i_set1(int32_t x) { return _mm512_set1_epi32(x); }
 static inline v16i v16i_load(const void *p) { return _mm512_loadu_si512(p); }
 static inline void v16i_store(void *p, v16i a) { _mm512_storeu_si512(p, a); }

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "simd/scalar_float.h"
+
 typedef struct { float f[16]; } v16;
 typedef struct { int32_t i[16]; } v16i;
 typedef uint16_t m16;
@@ -53,6 +55,22 @@ static inline m16 m16_first(int n) { return (m16)((1u << n) - 1); }
 static inline v16 v16_select(m16 m, v16 a, v16 b) { V16_EACH b.f[l] = m >> l & 1 ? a.f[l] : b.f[l]; return b; }
 static inline v16i v16i_select(m16 m, v16i a, v16i b) { V16_EACH b.i[l] = m >> l & 1 ? a.i[l] : b.i[l]; return b; }
 
+/* the 32 lanes of a and b, as if one row: its even and its odd ones; and back */
+static inline void v16_unzip(v16 a, v16 b, v16 *even, v16 *odd)
+{
+    float row[32];
+    memcpy(row, &a, sizeof a);
+    memcpy(row + 16, &b, sizeof b);
+    V16_EACH even->f[l] = row[2 * l], odd->f[l] = row[2 * l + 1];
+}
+static inline void v16_zip(v16 even, v16 odd, v16 *a, v16 *b)
+{
+    float row[32];
+    V16_EACH row[2 * l] = even.f[l], row[2 * l + 1] = odd.f[l];
+    memcpy(a, row, sizeof *a);
+    memcpy(b, row + 16, sizeof *b);
+}
+
 static inline v16i v16i_set1(int32_t x) { v16i r; V16_EACH r.i[l] = x; return r; }
 static inline v16i v16i_load(const void *p) { v16i r; memcpy(&r, p, sizeof r); return r; }
 static inline void v16i_store(void *p, v16i a) { memcpy(p, &a, sizeof a); }
@@ -86,23 +104,6 @@ static inline v16i v16i_load_u16(const void *p) { uint16_t h[16]; v16i r; memcpy
 static inline void v16i_store_u16(void *p, v16i a) { uint16_t h[16]; V16_EACH h[l] = (uint16_t)a.i[l]; memcpy(p, h, sizeof h); }
 static inline void v16i_store_u8(void *p, v16i a) { V16_EACH ((uint8_t *)p)[l] = (uint8_t)a.i[l]; }
 
-static inline float v16_f16_to_f32_(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3FF, u;
-    float f;
-    if (exponent == 31)
-        u = sign | 0x7F800000 | mantissa << 13 | (mantissa ? 0x400000 : 0);
-    else if (exponent)
-        u = sign | (exponent + 112) << 23 | mantissa << 13;
-    else {
-        f = (float)mantissa * 0x1p-24f;
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 static inline uint16_t v16_f32_to_f16_(float f)
 {
     uint32_t u, sign;
@@ -124,7 +125,7 @@ static inline uint16_t v16_f32_to_f16_(float f)
     return (uint16_t)(sign | ((u - 0x38000000) >> 13));
 }
 
-static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = v16_f16_to_f32_(p[l]); return r; }
+static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = qk_f16_to_f32(p[l]); return r; }
 static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
 
 static inline float v16_reduce_add(v16 a)

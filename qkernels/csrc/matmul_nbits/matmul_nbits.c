@@ -1,0 +1,159 @@
+#include "matmul_nbits/matmul_nbits.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "simd/scalar_float.h"
+
+static const qk_nbits_table *const tables[QK_ISA_COUNT] = QK_TABLES(matmul_nbits);
+
+static int64_t parts_of(const qk_nbits *w) { return w->block_size == 16 ? 2 * w->k_tiles : w->k_tiles; }
+static int64_t align64(int64_t n) { return (n + 63) & ~(int64_t)63; }
+static int64_t value_bytes(const qk_nbits *w, int activations)
+{
+    return w->k_tiles * QK_TILE * (activations == QK_ACT_F32 ? 4 : activations);
+}
+
+int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
+{
+    return align64(m * value_bytes(w, activations)) + 2 * align64(4 * m * parts_of(w));
+}
+
+static qk_nbits_rows rows_of(const qk_nbits_args *args)
+{
+    qk_nbits_rows rows = {args->scratch, 0, 0};
+    rows.scales = (float *)(args->scratch + align64(args->m * value_bytes(args->w, args->activations)));
+    rows.sums = (int32_t *)((char *)rows.scales + align64(4 * args->m * parts_of(args->w)));
+    return rows;
+}
+
+/* A thread's share: its groups of columns for all rows, in blocks of rows that stay in its L2 while the weights pass. */
+static void share(const qk_nbits_table *table, const qk_nbits_args *args, qk_nbits_rows rows, int thread, int threads)
+{
+    int64_t first = args->w->groups * thread / threads, last = args->w->groups * (thread + 1) / threads;
+    int64_t block = (256 << 10) / value_bytes(args->w, args->activations) / table->max_rows * table->max_rows;
+    block = qk_max(block, table->max_rows);
+    for (int64_t m = 0; m < args->m; m += block)
+        table->multiply(args, rows, m, qk_min(m + block, args->m), first, last);
+}
+
+void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
+{
+    const qk_nbits_table *table = tables[isa];
+    qk_nbits_rows rows = rows_of(args);
+    if (threads == 1 || args->m == 1)
+        table->prepare(args, rows, 0, args->m);
+    if (threads == 1) {
+        share(table, args, rows, 0, 1);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num(), n = omp_get_num_threads();
+        if (args->m > 1) {
+            table->prepare(args, rows, args->m * t / n, args->m * (t + 1) / n);
+#pragma omp barrier
+        }
+        share(table, args, rows, t, n);
+    }
+}
+
+int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding)
+{
+    int bad = 0;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : bad) if (threads > 1)
+    for (int t = 0; t < threads; t++)
+        bad |= tables[isa]->quantize(w, parts, dtype, rounding, w->groups * t / threads, w->groups * (t + 1) / threads);
+    return bad;
+}
+
+/* Where the code of (column, k) lies: its byte, and for 4 bits the shift in it. */
+static int64_t code_at(const qk_nbits *w, int64_t column, int64_t k, int *shift)
+{
+    int64_t group = column / QK_COLUMNS, j = column % QK_COLUMNS, tile = k / QK_TILE, within = k % QK_TILE;
+    int64_t bytes = w->bits == 4 ? 256 : 512;
+    *shift = w->bits == 4 && within >= 16 ? 4 : 0;
+    if (w->bits == 4)
+        within %= 16;
+    return (group * w->k_tiles + tile) * bytes + within / 4 * 64 + 4 * j + within % 4;
+}
+
+static int64_t block_at(const qk_nbits *w, int64_t column, int64_t block)
+{
+    return (column / QK_COLUMNS * w->blocks + block) * QK_COLUMNS + column % QK_COLUMNS;
+}
+
+void qk_nbits_pack(int threads, const qk_nbits *w, const uint8_t *b, const void *scales, const void *zero_points, int zero_points_packed)
+{
+    int64_t blocks = qk_ceil_div(w->k, w->block_size), row_bytes = blocks * w->block_size * w->bits / 8;
+    int64_t zp_bytes = qk_ceil_div(blocks * w->bits, 8), size = qk_itemsize(w->scale_dtype);
+    int mask = (1 << w->bits) - 1;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t group = 0; group < w->groups; group++) {
+        int64_t tile_bytes = w->bits == 4 ? 256 : 512;
+        memset(w->tiles + group * w->k_tiles * tile_bytes, 0, (size_t)(w->k_tiles * tile_bytes));
+        memset((char *)w->scales + group * w->blocks * QK_COLUMNS * size, 0, (size_t)(w->blocks * QK_COLUMNS * size));
+        if (w->zp_kind)
+            memset((char *)w->zero_points + group * w->blocks * QK_COLUMNS * (w->zp_kind == QK_ZP_U8 ? 1 : 4), 0,
+                   (size_t)(w->blocks * QK_COLUMNS * (w->zp_kind == QK_ZP_U8 ? 1 : 4)));
+        for (int64_t column = group * QK_COLUMNS; column < qk_min(w->n, (group + 1) * QK_COLUMNS); column++) {
+            const uint8_t *row = b + column * row_bytes;
+            for (int64_t k = 0; k < w->k; k++) {
+                int shift, code = w->bits == 8 ? row[k] : row[k / 2] >> 4 * (k & 1) & 15;
+                int64_t at = code_at(w, column, k, &shift);
+                w->tiles[at] |= (uint8_t)(code << shift);
+            }
+            for (int64_t block = 0; block < blocks; block++) {
+                int64_t at = block_at(w, column, block);
+                memcpy((char *)w->scales + at * size, (const char *)scales + (column * blocks + block) * size, (size_t)size);
+                if (w->zp_kind == QK_ZP_F32)
+                    ((float *)w->zero_points)[at] = ((const float *)zero_points)[column * blocks + block];
+                else if (w->zp_kind == QK_ZP_U8 && zero_points_packed)
+                    ((uint8_t *)w->zero_points)[at] =
+                        ((const uint8_t *)zero_points)[column * zp_bytes + block * w->bits / 8] >> (block * w->bits & 7) & mask;
+            }
+        }
+    }
+}
+
+void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, uint8_t *zero_points_u8, float *zero_points_f32)
+{
+    int64_t blocks = qk_ceil_div(w->k, w->block_size), row_bytes = blocks * w->block_size * w->bits / 8;
+    int64_t zp_bytes = qk_ceil_div(blocks * w->bits, 8), size = qk_itemsize(w->scale_dtype);
+    int mask = (1 << w->bits) - 1;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t column = 0; column < w->n; column++) {
+        memset(b + column * row_bytes, 0, (size_t)row_bytes);
+        if (zero_points_u8)
+            memset(zero_points_u8 + column * zp_bytes, 0, (size_t)zp_bytes);
+        for (int64_t k = 0; k < w->k; k++) {
+            int shift;
+            int64_t at = code_at(w, column, k, &shift);
+            b[column * row_bytes + k * w->bits / 8] |= (uint8_t)((w->tiles[at] >> shift & mask) << (w->bits == 4 ? 4 * (k & 1) : 0));
+        }
+        for (int64_t block = 0; block < blocks; block++) {
+            int64_t at = block_at(w, column, block);
+            memcpy((char *)scales + (column * blocks + block) * size, (const char *)w->scales + at * size, (size_t)size);
+            if (zero_points_f32)
+                zero_points_f32[column * blocks + block] = ((const float *)w->zero_points)[at];
+            if (zero_points_u8)
+                zero_points_u8[column * zp_bytes + block * w->bits / 8] |=
+                    (uint8_t)(((const uint8_t *)w->zero_points)[at] << (block * w->bits & 7));
+        }
+    }
+}
+
+void qk_nbits_take_rows(int threads, const qk_nbits *w, const int64_t *rows, int64_t count, float *y)
+{
+    int mask = (1 << w->bits) - 1;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t k = 0; k < w->k; k++) {
+            int shift;
+            int64_t at = code_at(w, rows[r], k, &shift), block = block_at(w, rows[r], k / w->block_size);
+            float zero = w->zp_kind == QK_ZP_F32   ? ((const float *)w->zero_points)[block]
+                         : w->zp_kind == QK_ZP_U8 ? (float)((const uint8_t *)w->zero_points)[block]
+                                                  : (float)(1 << (w->bits - 1));
+            y[r * w->k + k] = ((float)(w->tiles[at] >> shift & mask) - zero) * qk_load_scalar(w->scale_dtype, w->scales, block);
+        }
+}

@@ -1,0 +1,78 @@
+/* Products with block-quantized weights: y = a · w^T (+ bias), w (N, K) in 4 or 8 bits with a scale, and a zero point, per block along K.
+ *
+ * Packed layout, the same for every tier. Columns (outputs) come in groups of 16, k in tiles of 32:
+ *
+ *   4 bits   a tile is 4 vectors of 64 bytes. Byte 4 j + i of vector g holds column j: k = 4 g + i in the low nibble and
+ *            k = 16 + 4 g + i in the high one. A mask and a shift turn the tile into 8 operands of a four-byte dot product.
+ *   8 bits   a tile is 8 vectors of 64 bytes. Byte 4 j + i of vector g holds column j, k = 4 g + i.
+ *
+ * Weights are unsigned; the zero point enters as -zero_point * sum(a). Scales are (groups, blocks, 16) in float32, float16 or bfloat16,
+ * whichever loses nothing; zero points likewise as bytes or float32, or absent for 2^(bits - 1). Where N or K is no multiple,
+ * columns are padded with scale 0 and k with activations 0.
+ *
+ * Activations, per row and block of 32 (16 where the weights' blocks have 16), are
+ *   f32     as they are: a block's sum is two fma chains, k 0..15 and 16..31, added; then one fma with the scale;
+ *   int8    round(a / s) in -127..127 with s = max|a| / 127;
+ *   int16   round(a / s) in -32512..32512, as two int8 digits 256 h + l: integer products at the precision of the digits' pair.
+ * The integer dot product of a block is exact; then y = fma(dot, s_a * s_w, y), blocks in order. So every tier gives the same bits. */
+#ifndef QK_MATMUL_NBITS_H
+#define QK_MATMUL_NBITS_H
+
+#include "simd/tiers.h"
+
+enum { QK_COLUMNS = 16, QK_TILE = 32 };
+enum qk_activations { QK_ACT_F32 = 0, QK_ACT_INT8 = 1, QK_ACT_INT16 = 2 };  /* the value is the number of int8 digits */
+enum qk_zero_points { QK_ZP_DEFAULT = 0, QK_ZP_U8 = 1, QK_ZP_F32 = 2 };
+enum qk_rounding { QK_SYMMETRIC_FULL = 0, QK_SYMMETRIC_ABS = 1, QK_ASYMMETRIC = 2 };
+
+typedef struct {
+    uint8_t *tiles;    /* (groups, tiles, 256 or 512) */
+    void *scales;      /* (groups, blocks, 16) of scale_dtype */
+    void *zero_points; /* (groups, blocks, 16) of zp_kind, null for the default */
+    int bits, scale_dtype, zp_kind;
+    int64_t n, k, block_size; /* block_size: a power of two >= 16, or any number >= k for one block */
+    int64_t groups, k_tiles, blocks; /* blocks of one column; for block_size 16 rounded up to whole tiles */
+} qk_nbits;
+
+typedef struct {
+    const qk_nbits *w;
+    const void *a;    /* (m, k) of dtype */
+    const void *bias; /* (n) of dtype, or null */
+    void *y;          /* (m, n) of dtype */
+    int dtype, activations;
+    int64_t m;
+    char *scratch; /* qk_nbits_scratch bytes, aligned to 64 */
+} qk_nbits_args;
+
+/* Rows of activations as the kernels read them. */
+typedef struct {
+    char *values;  /* (m, k_tiles, 32 floats, or digits x 32 int8) */
+    float *scales; /* (m, parts), parts = k_tiles, twice that for block_size 16 */
+    int32_t *sums; /* (m, parts): sum of the integers, times -2^(bits - 1) where zero points are the default */
+} qk_nbits_rows;
+
+/* One source of weight rows for quantization; several are stacked along N. */
+typedef struct {
+    const void *rows; /* (n, k) of dtype */
+    int64_t n;
+} qk_nbits_part;
+
+typedef struct {
+    int max_rows; /* rows that one pass over a tile serves best */
+    void (*prepare)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t first, int64_t last);
+    void (*multiply)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t m_first, int64_t m_last, int64_t g_first, int64_t g_last);
+    int (*quantize)(const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding, int64_t g_first, int64_t g_last);
+} qk_nbits_table;
+
+QK_DECLARE_TABLES(qk_nbits_table, matmul_nbits);
+
+int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m);
+void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args);
+/* Quantize and pack the stacked rows of parts; scales must be float32. Returns 1 if a weight was not finite. */
+int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding);
+/* From and to the serialized form: b (n, blocks, block_size * bits / 8), scales (n, blocks), zero points packed in rows of whole bytes. */
+void qk_nbits_pack(int threads, const qk_nbits *w, const uint8_t *b, const void *scales, const void *zero_points, int zero_points_packed);
+void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, uint8_t *zero_points_u8, float *zero_points_f32);
+void qk_nbits_take_rows(int threads, const qk_nbits *w, const int64_t *rows, int64_t count, float *y);
+
+#endif

@@ -1,0 +1,310 @@
+/* The body of the block-quantized product, once for all tiers; the integer dot product of a tile is the tier's own (dot_<tier>.h). */
+#include "matmul_nbits/matmul_nbits.h"
+
+static inline v16 QK_TIER(block_zero)(const qk_nbits *w, int64_t at)
+{
+    return w->zp_kind == QK_ZP_F32  ? v16_load((const float *)w->zero_points + at)
+           : w->zp_kind == QK_ZP_U8 ? v16i_to_f(v16i_load_u8((const uint8_t *)w->zero_points + at))
+                                    : v16_set1((float)(1 << (w->bits - 1)));
+}
+
+static inline v16 QK_TIER(block_scale)(const qk_nbits *w, int64_t at)
+{
+    const char *p = (const char *)w->scales;
+    return w->scale_dtype == QK_BF16  ? v16_load_bf16((const uint16_t *)p + at)
+           : w->scale_dtype == QK_F32 ? v16_load((const float *)p + at)
+                                      : v16_load_f16((const uint16_t *)p + at);
+}
+
+/* Index of the first of the block's 16 scales, for part `part` (16 or 32 k) of a group's columns. */
+static inline int64_t QK_TIER(block_of)(const qk_nbits *w, int64_t group, int64_t part)
+{
+    int64_t block = w->block_size <= QK_TILE ? part : part * QK_TILE / w->block_size;
+    return (group * w->blocks + block) * QK_COLUMNS;
+}
+
+/* Integer sums of one part: y = fma(dot - zero * sum, s_a * s_w, y) for each row. */
+static inline __attribute__((always_inline)) void QK_TIER(add_part)(const qk_nbits *w, const qk_nbits_rows *rows, int64_t m, int64_t parts,
+                                                                    int64_t group, int64_t part, const int count, const v16i *dots, v16 *y)
+{
+    int64_t at = QK_TIER(block_of)(w, group, part);
+    v16 scale = QK_TIER(block_scale)(w, at);
+    const float *s = rows->scales + m * parts + part;
+    if (w->zp_kind == QK_ZP_DEFAULT) {
+        QK_UNROLL
+        for (int r = 0; r < count; r++)
+            y[r] = v16_fma(v16i_to_f(dots[r]), v16_mul(scale, v16_set1(s[r * parts])), y[r]);
+        return;
+    }
+    v16 zero = QK_TIER(block_zero)(w, at);
+    const int32_t *sums = rows->sums + m * parts + part;
+    QK_UNROLL
+    for (int r = 0; r < count; r++) {
+        v16 dot = v16_fnma(zero, v16_set1((float)sums[r * parts]), v16i_to_f(dots[r]));
+        y[r] = v16_fma(dot, v16_mul(scale, v16_set1(s[r * parts])), y[r]);
+    }
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m,
+                                                                        int64_t group, const int bits, const int digits, const int split,
+                                                                        const int count, v16 *y)
+{
+    const qk_nbits *w = args->w;
+    int64_t parts = w->k_tiles << split, stride = w->k_tiles * QK_TILE * digits;
+    const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
+    const int8_t *a[QK_MAX_ROWS];
+    QK_UNROLL
+    for (int r = 0; r < count; r++)
+        a[r] = (const int8_t *)rows->values + (m + r) * stride;
+    for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits) {
+        v16i dots[2 * QK_MAX_ROWS];
+        const int32_t *sums = rows->sums + m * parts + (t << split);
+        QK_UNROLL
+        for (int r = 0; r < count; r++)
+            for (int half = 0; half <= split; half++)
+                dots[half * count + r] = v16i_set1(w->zp_kind == QK_ZP_DEFAULT ? sums[r * parts + half] : 0);
+        QK_TIER(tile_dot)(tile, a, bits, digits, split, count, dots);
+        QK_UNROLL
+        for (int half = 0; half <= split; half++)
+            QK_TIER(add_part)(w, rows, m, parts, group, (t << split) + half, count, dots + half * count, y);
+        QK_UNROLL
+        for (int r = 0; r < count; r++)
+            a[r] += QK_TILE * digits;
+    }
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m,
+                                                                      int64_t group, const int bits, const int count, v16 *y)
+{
+    const qk_nbits *w = args->w;
+    int split = w->block_size == 16;
+    const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
+    const v16i mask = v16i_set1((1 << bits) - 1);
+    for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits) {
+        v16 sum[2][QK_MAX_ROWS];
+        int64_t at[2];
+        for (int half = 0; half < 2; half++) {
+            at[half] = QK_TIER(block_of)(w, group, split ? 2 * t + half : t);
+            v16 zero = QK_TIER(block_zero)(w, at[half]);
+            const float *a = (const float *)rows->values + (m * w->k_tiles + t) * QK_TILE + 16 * half;
+            QK_UNROLL
+            for (int r = 0; r < count; r++)
+                sum[half][r] = v16_zero();
+            for (int g = 0; g < 4; g++) {
+                v16i codes = v16i_load(tile + 64 * (bits == 4 ? g : 4 * half + g));
+                if (bits == 4 && half)
+                    codes = v16i_shr(codes, 4);
+                QK_UNROLL
+                for (int i = 0; i < 4; i++) {
+                    v16 value = v16_sub(v16i_to_f(v16i_and(codes, mask)), zero);
+                    codes = v16i_shr(codes, 8);
+                    QK_UNROLL
+                    for (int r = 0; r < count; r++)
+                        sum[half][r] = v16_fma(v16_set1(a[r * w->k_tiles * QK_TILE + 4 * g + i]), value, sum[half][r]);
+                }
+            }
+        }
+        QK_UNROLL
+        for (int r = 0; r < count; r++)
+            if (split) {
+                y[r] = v16_fma(sum[0][r], QK_TIER(block_scale)(w, at[0]), y[r]);
+                y[r] = v16_fma(sum[1][r], QK_TIER(block_scale)(w, at[1]), y[r]);
+            } else
+                y[r] = v16_fma(v16_add(sum[0][r], sum[1][r]), QK_TIER(block_scale)(w, at[0]), y[r]);
+    }
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m,
+                                                                     int64_t group, const int bits, const int digits, const int split, const int count)
+{
+    const qk_nbits *w = args->w;
+    int64_t column = group * QK_COLUMNS, size = qk_itemsize(args->dtype);
+    int columns = (int)qk_min(QK_COLUMNS, w->n - column);
+    v16 y[QK_MAX_ROWS];
+    QK_UNROLL
+    for (int r = 0; r < count; r++)
+        y[r] = v16_zero();
+    if (digits)
+        QK_TIER(integer_rows)(args, rows, m, group, bits, digits, split, count, y);
+    else
+        QK_TIER(float_rows)(args, rows, m, group, bits, count, y);
+    v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
+    QK_UNROLL
+    for (int r = 0; r < count; r++)
+        v16_store_as(args->dtype, (char *)args->y + ((m + r) * w->n + column) * size, args->bias ? v16_add(y[r], bias) : y[r], columns);
+}
+
+/* Row counts and forms as constants of the compiler; QK_MAX_ROWS is the tier's. */
+#define QK_FORM(name, bits, digits, split)                                                                                          \
+    static void QK_TIER(name)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t last, int64_t group)         \
+    {                                                                                                                               \
+        for (; m + QK_MAX_ROWS <= last; m += QK_MAX_ROWS)                                                                           \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, QK_MAX_ROWS);                                             \
+        if (QK_MAX_ROWS > 4 && m + 4 <= last)                                                                                       \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 4), m += 4;                                               \
+        if (QK_MAX_ROWS > 2 && m + 2 <= last)                                                                                       \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 2), m += 2;                                               \
+        for (; m < last; m++)                                                                                                       \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 1);                                                       \
+    }
+QK_FORM(q4_f32, 4, 0, 0)
+QK_FORM(q4_int8, 4, 1, 0)
+QK_FORM(q4_int16, 4, 2, 0)
+QK_FORM(q4_int8_block16, 4, 1, 1)
+QK_FORM(q4_int16_block16, 4, 2, 1)
+QK_FORM(q8_f32, 8, 0, 0)
+QK_FORM(q8_int8, 8, 1, 0)
+QK_FORM(q8_int16, 8, 2, 0)
+QK_FORM(q8_int8_block16, 8, 1, 1)
+QK_FORM(q8_int16_block16, 8, 2, 1)
+
+static void QK_TIER(multiply)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t m_first, int64_t m_last, int64_t g_first, int64_t g_last)
+{
+    static void (*const forms[2][3][2])(const qk_nbits_args *, const qk_nbits_rows *, int64_t, int64_t, int64_t) = {
+        {{QK_TIER(q4_f32), QK_TIER(q4_f32)}, {QK_TIER(q4_int8), QK_TIER(q4_int8_block16)}, {QK_TIER(q4_int16), QK_TIER(q4_int16_block16)}},
+        {{QK_TIER(q8_f32), QK_TIER(q8_f32)}, {QK_TIER(q8_int8), QK_TIER(q8_int8_block16)}, {QK_TIER(q8_int16), QK_TIER(q8_int16_block16)}}};
+    for (int64_t group = g_first; group < g_last; group++)
+        forms[args->w->bits == 8][args->activations][args->w->block_size == 16](args, &rows, m_first, m_last, group);
+}
+
+/* One part of a row to integers. A scale that is not finite (an infinity or a NaN among the activations) makes the row NaN. */
+static inline void QK_TIER(quantize_part)(const v16 *a, int count, int digits, int32_t factor, int8_t *q, float *scale, int32_t *sum)
+{
+    v16i largest = v16i_set1(0), total = v16i_set1(0);
+    for (int i = 0; i < count; i++)
+        largest = v16i_max(largest, v16_as_i(v16_abs(a[i]))); /* as integers, so that a NaN is the largest of all */
+    int32_t lanes[16];
+    v16i_store(lanes, largest);
+    for (int l = 1; l < 16; l++)
+        lanes[0] = lanes[l] > lanes[0] ? lanes[l] : lanes[0];
+    v16 limit = v16_set1(digits == 2 ? 32512.0f : 127.0f), most = v16i_as_f(v16i_set1(lanes[0]));
+    /* not below the smallest normal number, so that its inverse is finite */
+    v16 s = v16_max(v16_div(most, limit), v16_set1(0x1p-126f)), inverse = v16_div(v16_set1(1.0f), s);
+    for (int i = 0; i < count; i++) {
+        v16i value = v16_to_i(v16_min(v16_max(v16_mul(a[i], inverse), v16_neg(limit)), limit));
+        total = v16i_add(total, value);
+        if (digits == 2) {
+            v16i high = v16i_sra(v16i_add(value, v16i_set1(128)), 8);
+            v16i_store_u8(q + 16 * i, high);
+            v16i_store_u8(q + QK_TILE + 16 * i, v16i_sub(value, v16i_shl(high, 8)));
+        } else
+            v16i_store_u8(q + 16 * i, value);
+    }
+    v16i_store(lanes, total);
+    for (int l = 1; l < 16; l++)
+        lanes[0] += lanes[l];
+    *sum = factor * lanes[0];
+    v16_store_n(scale, v16_select(v16_lt(most, v16_set1(INFINITY)), s, v16_set1(NAN)), 1);
+}
+
+static void QK_TIER(prepare)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t first, int64_t last)
+{
+    const qk_nbits *w = args->w;
+    int split = w->block_size == 16, digits = args->activations;
+    int32_t factor = w->zp_kind == QK_ZP_DEFAULT ? -(1 << (w->bits - 1)) : 1;
+    for (int64_t m = first; m < last; m++)
+        for (int64_t t = 0; t < w->k_tiles; t++) {
+            v16 a[2];
+            for (int half = 0; half < 2; half++) {
+                int64_t k = t * QK_TILE + 16 * half;
+                int n = (int)qk_min(16, qk_max(0, w->k - k));
+                a[half] = n ? v16_load_as(args->dtype, (const char *)args->a + (m * w->k + k) * qk_itemsize(args->dtype), n) : v16_zero();
+            }
+            int64_t at = m * w->k_tiles + t;
+            if (!digits) {
+                v16_store((float *)rows.values + at * QK_TILE, a[0]);
+                v16_store((float *)rows.values + at * QK_TILE + 16, a[1]);
+                continue;
+            }
+            int8_t *q = (int8_t *)rows.values + at * QK_TILE * digits;
+            if (split)
+                for (int half = 0; half < 2; half++)
+                    QK_TIER(quantize_part)(a + half, 1, digits, factor, q + 16 * half, rows.scales + 2 * at + half, rows.sums + 2 * at + half);
+            else
+                QK_TIER(quantize_part)(a, 2, digits, factor, q, rows.scales + at, rows.sums + at);
+        }
+}
+
+/* Smallest and largest of a block of one weight row; 1 if one of them is not finite. */
+static inline int QK_TIER(range)(int dtype, const char *row, int64_t first, int64_t last, float *smallest, float *largest)
+{
+    v16 low = v16_set1(INFINITY), high = v16_set1(-INFINITY);
+    v16i magnitude = v16i_set1(0);
+    for (int64_t k = first; k < last; k += 16) {
+        int n = (int)qk_min(16, last - k);
+        v16 v = v16_load_as(dtype, row + k * qk_itemsize(dtype), n);
+        magnitude = v16i_max(magnitude, v16_as_i(v16_abs(v)));
+        low = v16_min(low, v16_select(m16_first(n), v, low));
+        high = v16_max(high, v16_select(m16_first(n), v, high));
+    }
+    *smallest = -v16_reduce_max(v16_neg(low));
+    *largest = v16_reduce_max(high);
+    return m16_bits(v16i_gt(magnitude, v16i_set1(0x7F7FFFFF))) != 0;
+}
+
+static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding, int64_t g_first, int64_t g_last)
+{
+    int bad = 0, top = (1 << w->bits) - 1;
+    float middle = (float)(1 << (w->bits - 1));
+    float *scales = (float *)w->scales;
+    for (int64_t group = g_first; group < g_last; group++)
+        for (int j = 0; j < QK_COLUMNS; j++) {
+            int64_t column = group * QK_COLUMNS + j, inside = column;
+            uint8_t *tiles = w->tiles + group * w->k_tiles * (64 * w->bits) + 4 * j;
+            const qk_nbits_part *part = parts;
+            if (column < w->n)
+                for (; inside >= part->n; part++)
+                    inside -= part->n;
+            const char *row = column < w->n ? (const char *)part->rows + inside * w->k * qk_itemsize(dtype) : 0;
+            for (int64_t block = 0; block < w->blocks; block++) {
+                int64_t first = block * w->block_size, last = qk_min(first + w->block_size, w->k);
+                int64_t at = (group * w->blocks + block) * QK_COLUMNS + j;
+                float scale = 0, zero = middle, smallest, largest;
+                if (row && first < last) {
+                    bad |= QK_TIER(range)(dtype, row, first, last, &smallest, &largest);
+                    if (rounding == QK_SYMMETRIC_FULL)
+                        scale = (largest > -smallest ? largest : smallest) / -middle;
+                    else if (rounding == QK_SYMMETRIC_ABS)
+                        scale = (largest > -smallest ? largest : -smallest) / (middle - 1);
+                    else {
+                        smallest = smallest < 0 ? smallest : 0;
+                        largest = largest > 0 ? largest : 0;
+                        scale = largest / (float)top - smallest / (float)top; /* each alone is finite */
+                        zero = scale > 0 ? rintf(-smallest / scale) : middle;
+                        zero = zero > (float)top ? (float)top : zero;
+                    }
+                }
+                scales[at] = scale;
+                if (w->zp_kind == QK_ZP_U8)
+                    ((uint8_t *)w->zero_points)[at] = (uint8_t)zero;
+                /* whole halves of tiles; codes beyond the row's end are the zero point */
+                int64_t end = qk_min(qk_ceil_div(first + w->block_size, 16) * 16, w->k_tiles * QK_TILE);
+                if (block == w->blocks - 1)
+                    end = w->k_tiles * QK_TILE;
+                for (int64_t k = first; k < end; k += 16) {
+                    int n = row ? (int)qk_min(16, qk_max(0, last - k)) : 0;
+                    v16 v = n ? v16_load_as(dtype, row + k * qk_itemsize(dtype), n) : v16_zero();
+                    v16i code = v16i_set1((int32_t)zero);
+                    if (scale != 0) {
+                        v16 q = v16_add(v16_round(v16_div(v, v16_set1(scale))), v16_set1(zero));
+                        code = v16_to_i(v16_min(v16_max(q, v16_zero()), v16_set1((float)top)));
+                    }
+                    uint8_t bytes[16];
+                    v16i_store_u8(bytes, code);
+                    uint8_t *tile = tiles + k / QK_TILE * (64 * w->bits);
+                    for (int g = 0; g < 4; g++) {
+                        if (w->bits == 8)
+                            memcpy(tile + 64 * (k % QK_TILE / 4 + g), bytes + 4 * g, 4);
+                        else if (k % QK_TILE == 0)
+                            memcpy(tile + 64 * g, bytes + 4 * g, 4);
+                        else
+                            for (int i = 0; i < 4; i++)
+                                tile[64 * g + i] |= (uint8_t)(bytes[4 * g + i] << 4);
+                    }
+                }
+            }
+        }
+    return bad;
+}
+
+const qk_nbits_table QK_TIER(matmul_nbits_kernels) = {QK_MAX_ROWS, QK_TIER(prepare), QK_TIER(multiply), QK_TIER(quantize)};

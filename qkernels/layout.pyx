@@ -1,0 +1,209 @@
+"""Data movement: ai.onnx Gather and Cast."""
+cimport numpy as cnp
+from libc.stdint cimport int64_t
+
+from qkernels cimport _arrays, _runtime
+
+import ml_dtypes
+import numpy as np
+
+cnp.import_array()
+
+cdef extern from "layout/layout.h" nogil:
+    ctypedef struct qk_gather_args:
+        const char *data
+        const int64_t *index
+        char *out
+        int64_t outer, size, count, block, outer_stride, row_stride
+    ctypedef struct qk_cast_args:
+        const void *x
+        void *y
+        int x_dtype, y_dtype
+        int64_t n
+    int64_t qk_gather(int threads, const qk_gather_args *args)
+    void qk_cast(int isa, int threads, const qk_cast_args *args)
+
+# bytes, and elements, for which starting a second thread pays
+cdef enum:
+    GATHER_GRAIN = 1 << 19
+    CAST_GRAIN = 1 << 17
+
+# onnx.TensorProto.DataType of what Cast takes here
+_DTYPES = {code: np.dtype(name) for code, name in (
+    (1, np.float32), (2, np.uint8), (3, np.int8), (4, np.uint16), (5, np.int16), (6, np.int32), (7, np.int64), (9, np.bool_), (10, np.float16),
+    (11, np.float64), (12, np.uint32), (13, np.uint64), (16, ml_dtypes.bfloat16))}
+
+
+cdef bint _is_dense(cnp.ndarray a, int first, int last, int64_t innermost):
+    """Do the axes first <= i < last lie as one axis of stride `innermost`?"""
+    cdef int64_t stride = innermost
+    cdef int i
+    for i in range(last - 1, first - 1, -1):
+        if cnp.PyArray_DIM(a, i) != 1 and cnp.PyArray_STRIDE(a, i) != stride:
+            return False
+        stride *= cnp.PyArray_DIM(a, i)
+    return True
+
+
+cdef int64_t _innermost_stride(cnp.ndarray a, int first, int last):
+    """The stride of the last of these axes that has more than one element."""
+    cdef int i
+    for i in range(last - 1, first - 1, -1):
+        if cnp.PyArray_DIM(a, i) != 1:
+            return cnp.PyArray_STRIDE(a, i)
+    return 0
+
+
+def gather(data, indices, *, axis=0, out=None, threads=None):
+    """Entries of `data` along an axis, picked by index: ``out[..., i, ...] = data[..., indices[i], ...]``.
+
+    ONNX ai.onnx Gather, since version 13. Whole rows are copied as bytes, so every dtype works and only the rows asked for are read: `data`
+    may be a memory map of a file.
+
+    Parameters
+    ----------
+    data : array, or packed weights
+        At least one dimension, any dtype but object, any strides. Packed weights (anything with ``take_rows(indices)``) unpack just the rows asked for.
+    indices : array of integers
+        Any shape. Negative ones count from the end.
+    axis : int, default 0
+        For packed weights 0 only.
+    out : ndarray, optional
+        Result, C-contiguous.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        Shape ``data.shape[:axis] + indices.shape + data.shape[axis + 1:]``, data's dtype in native byte order.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape or an axis.
+    IndexError
+        For an index outside ``[-size, size)``.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.gather(np.float32([[1, 2], [3, 4], [5, 6]]), [0, -1])
+    array([[1., 2.],
+           [5., 6.]], dtype=float32)
+    """
+    cdef str func = "gather"
+    cdef cnp.ndarray a, index = _arrays.int_input(indices, func, "indices"), y
+    cdef qk_gather_args args
+    cdef int64_t bad
+    cdef int rank, ax, n
+    cdef tuple shape, given
+    if not isinstance(data, np.ndarray) and hasattr(data, "take_rows"):
+        if axis != 0:
+            raise ValueError(f"{func}: axis: expected 0 for packed weights, got {axis}")
+        return data.take_rows(indices) if out is None else data.take_rows(indices, out=out)
+    if data is None:
+        raise TypeError(f"{func}: data: expected an array, got None")
+    a = data if isinstance(data, np.ndarray) else np.asarray(data)
+    if a.dtype.hasobject:
+        raise TypeError(f"{func}: data: expected a dtype without Python objects, got {a.dtype}")
+    given = _arrays.shape_of(a)
+    rank = len(given)
+    if not rank:
+        raise ValueError(f"{func}: data: expected at least 1 dimension, got a 0-d array")
+    ax = _arrays.normalize_axis(axis, rank, func)
+    shape = given[:ax] + _arrays.shape_of(index) + given[ax + 1:]
+    y = _arrays.output_of(out, shape, a.dtype.newbyteorder("="), func)
+    if out is not None:
+        if np.may_share_memory(y, a):
+            raise ValueError(f"{func}: out: overlaps data")
+        _arrays.check_overlap(y, index, False, func, "indices")
+    if not _is_dense(a, ax + 1, rank, a.dtype.itemsize) or not _is_dense(a, 0, ax, _innermost_stride(a, 0, ax)):
+        a = np.ascontiguousarray(a)
+    args.size, args.row_stride, args.count = cnp.PyArray_DIM(a, ax), cnp.PyArray_STRIDE(a, ax), index.size
+    args.outer, args.outer_stride, args.block = 1, _innermost_stride(a, 0, ax), a.dtype.itemsize
+    for size in given[:ax]:
+        args.outer *= size
+    for size in given[ax + 1:]:
+        args.block *= size
+    args.data, args.index, args.out = cnp.PyArray_BYTES(a), <int64_t *>cnp.PyArray_DATA(index), cnp.PyArray_BYTES(y)
+    n = _arrays.worth(_arrays.num_threads(threads, func), args.outer * args.count * args.block, GATHER_GRAIN)
+    with nogil:
+        bad = qk_gather(n, &args)
+    if bad >= 0:
+        raise IndexError(f"{func}: indices: expected {-args.size} to {args.size - 1} for size {args.size} of axis {ax}, got {index.flat[bad]}")
+    if not a.dtype.isnative:
+        np.copyto(y, y.view(a.dtype))
+    return y
+
+
+def cast(x, to, *, out=None, threads=None):
+    """The elements of `x` in another type.
+
+    ONNX ai.onnx Cast, since version 13, for booleans, integers and float16, bfloat16, float32, float64.
+
+    Parameters
+    ----------
+    x : array
+    to : dtype, or int
+        A NumPy dtype, or the number of an ``onnx.TensorProto.DataType``.
+    out : ndarray, optional
+        Result of x's shape, C-contiguous; may be `x` itself where the type is the same.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        A new array even if the type is the same.
+
+    Raises
+    ------
+    TypeError
+        For a type that is not offered.
+    ValueError
+        For `out`.
+
+    Notes
+    -----
+    Conversions among float32, float16 and bfloat16 are this package's: rounded once to nearest even, too large values become infinity, NaN stays
+    NaN, subnormal numbers are kept. All others are ``numpy.ndarray.astype``: a float becomes an integer by truncation, undefined where it
+    does not fit; an integer in a smaller integer loses its high bits; float64 and integers become bfloat16 by way of float32.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.cast(np.float32([1 / 3, 70000]), np.float16)
+    array([0.3333,    inf], dtype=float16)
+    """
+    cdef str func = "cast"
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), y
+    cdef qk_cast_args args
+    cdef int n
+    if isinstance(to, (int, np.integer)) and not isinstance(to, bool):
+        dtype = _DTYPES.get(int(to))
+    else:
+        try:
+            dtype = np.dtype(to).newbyteorder("=")
+        except TypeError:
+            dtype = None
+    offered = _DTYPES.values()
+    if to is None or dtype is None or dtype not in offered: # np.dtype(None) is float64
+        raise TypeError(f"{func}: to: expected bool, an integer type, float16, bfloat16, float32 or float64, got {to}")
+    if a.dtype not in offered:
+        raise TypeError(f"{func}: x: expected bool, an integer type, float16, bfloat16, float32 or float64, got {a.dtype}")
+    y = _arrays.output_of(out, _arrays.shape_of(a), dtype, func)
+    args.x_dtype, args.y_dtype = _arrays.dtype_code(a), _arrays.dtype_code(y)
+    n = _arrays.num_threads(threads, func)
+    if args.x_dtype < 0 or args.y_dtype < 0:
+        np.copyto(y, a, casting="unsafe")
+        return y
+    a = _arrays.contiguous(a)
+    if out is not None:
+        _arrays.check_overlap(y, a, args.x_dtype == args.y_dtype, func, "x")
+    args.x, args.y, args.n = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), a.size
+    if args.x != args.y and args.n:
+        n = _arrays.worth(n, args.n, CAST_GRAIN)
+        with nogil:
+            qk_cast(_runtime.isa(), n, &args)
+    return y

@@ -1,0 +1,298 @@
+"""Products of float matrices: ai.onnx MatMul, and a constant matrix prepared once."""
+cimport numpy as cnp
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+from posix.stdlib cimport posix_memalign
+
+from qkernels cimport _arrays, _runtime
+
+import numpy as np
+
+cnp.import_array()
+
+cdef extern from "matmul/matmul.h" nogil:
+    ctypedef struct qk_matmul_args:
+        const void *a
+        const char *b
+        const void *bias
+        char *y
+        float *widened
+        char *panels
+        const int64_t *a_batch
+        const int64_t *b_batch
+        int a_dtype, b_dtype
+        int64_t batches, m, n, k, a_rows, b_k_stride, b_n_stride
+    void qk_matmul(int isa, int threads, const qk_matmul_args *args)
+    void qk_matmul_pack(int isa, int threads, int dtype, const char *b, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, char *packed)
+
+# multiplications for which starting a second thread pays; groups of columns that a thread may pack at once
+cdef enum:
+    GRAIN = 1 << 15
+    PANEL_GROUPS = 4
+
+
+cdef int _run(qk_matmul_args *args, int threads, str func) except -1:
+    """Scratch, threads, and the one call."""
+    cdef int64_t tasks = args.batches * ((args.n + 15) // 16) * ((args.m + 127) // 128), widened, panels
+    cdef void *scratch = NULL
+    cdef bint pack = args.panels != NULL
+    threads = _arrays.worth(threads, args.batches * args.m * args.n * (args.k + 1), GRAIN)
+    if threads > tasks:
+        threads = <int>tasks
+    widened = 0 if args.a_dtype == _arrays.F32 else args.a_rows * args.k * 4 + 64
+    widened = (widened + 63) // 64 * 64
+    panels = threads * PANEL_GROUPS * args.k * 16 * 4 if pack else 0
+    if widened or panels:
+        if posix_memalign(&scratch, 64, widened + panels + 64):
+            raise MemoryError(f"{func}: {widened + panels} bytes of scratch")
+        args.widened = <float *>scratch
+        args.panels = <char *>scratch + widened if pack else NULL
+    with nogil:
+        qk_matmul(_runtime.isa(), threads, args)
+        free(scratch)
+    return 0
+
+
+def matmul(a, b, *, out=None, threads=None):
+    """Matrix product with NumPy's rules for batches and vectors.
+
+    ONNX ai.onnx MatMul, since version 13. Sums are float32, rounded once to the result's type.
+
+    Parameters
+    ----------
+    a : array (..., M, K) or (K,), float32, float16 or bfloat16
+    b : array (..., K, N) or (K,), of a's dtype
+        Leading dimensions broadcast against a's.
+    out : ndarray, optional
+        C-contiguous, of the result's shape and dtype.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        (..., M, N) of the operands' dtype, without the dimensions that vectors lack.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.matmul(np.float32([[1, 2]]), np.float32([[3], [4]]))
+    array([[11.]], dtype=float32)
+    """
+    cdef str func = "matmul"
+    cdef cnp.ndarray x = _arrays.float_input(a, _arrays.FLOATS, func, "a"), w, y, a_offsets, b_offsets
+    cdef int code = _arrays.dtype_code(x), n_threads = _arrays.num_threads(threads, func), itemsize
+    cdef qk_matmul_args args
+    cdef bint a_vector, b_vector
+    # b keeps its strides: it is read or packed as it lies
+    w = _arrays.as_array(b, func, "b")
+    if _arrays.dtype_code(w) != code:
+        raise TypeError(f"{func}: b: expected dtype {x.dtype}, got {w.dtype}")
+    if x.ndim == 0 or w.ndim == 0:
+        raise ValueError(f"{func}: {'a' if x.ndim == 0 else 'b'}: expected at least 1 dimension, got a 0-d array")
+    itemsize = x.itemsize
+    if not cnp.PyArray_ISALIGNED(w) or any([s % itemsize for s in (<object>w).strides]):
+        w = _arrays.contiguous(w.copy())
+    a_shape, b_shape = _arrays.shape_of(x), _arrays.shape_of(w)
+    a_vector, b_vector = len(a_shape) == 1, len(b_shape) == 1
+    if a_vector:
+        x = x.reshape(1, -1)
+    if b_vector:
+        w = w.reshape(-1, 1)
+    if x.shape[x.ndim - 1] != w.shape[w.ndim - 2]:
+        raise ValueError(f"{func}: b: expected shape ({'' if w.ndim == 2 else '..., '}{x.shape[x.ndim - 1]}, N) for a of shape {a_shape}, got {b_shape}")
+    args.m, args.k, args.n = x.shape[x.ndim - 2], x.shape[x.ndim - 1], w.shape[w.ndim - 1]
+    a_lead, b_lead = _arrays.shape_of(x)[:x.ndim - 2], _arrays.shape_of(w)[:w.ndim - 2]
+    try:
+        lead = np.broadcast_shapes(a_lead, b_lead)
+    except ValueError:
+        raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
+    shape = lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,))
+    y = _arrays.output(out, shape, code, func)
+    if out is not None:
+        _arrays.check_overlap(y, x, False, func, "a")
+        if np.may_share_memory(y, w):
+            raise ValueError(f"{func}: out: overlaps b")
+    if y.size == 0:
+        return y
+    args.a_rows = x.size // args.k if args.k else 0
+    # without batches in b, a's are rows
+    if w.size == args.k * args.n and lead == a_lead:
+        args.m, lead, a_lead = args.m * int(np.prod(a_lead, dtype=np.int64)), (), ()
+        w = w.reshape(args.k, args.n) if w.ndim > 2 else w
+        b_lead = ()
+    a_offsets = _offsets(a_lead, lead, [int(np.prod(a_lead[i + 1:], dtype=np.int64)) * args.m * args.k for i in range(len(a_lead))])
+    b_offsets = _offsets(b_lead, lead, [s // itemsize for s in (<object>w).strides[:len(b_lead)]])
+    args.batches = a_offsets.size
+    args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_offsets), <const int64_t *>cnp.PyArray_DATA(b_offsets)
+    args.a, args.b, args.y, args.bias = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(y), NULL
+    args.a_dtype = args.b_dtype = code
+    args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2] // itemsize, w.strides[w.ndim - 1] // itemsize
+    args.widened, args.panels = NULL, args.y  # any pointer: b is to be packed
+    _run(&args, n_threads, func)
+    return y
+
+
+cdef cnp.ndarray _offsets(tuple own, tuple lead, list strides):
+    """Element offset of each batch of the broadcast shape `lead`, for an operand with leading dimensions `own` and their strides."""
+    offsets = np.zeros(lead, np.int64)
+    for axis, (size, stride) in enumerate(zip(own, strides), len(lead) - len(own)):
+        if size > 1:
+            offsets += (np.arange(size, dtype=np.int64) * stride).reshape((-1,) + (1,) * (len(lead) - 1 - axis))
+    return np.ascontiguousarray(offsets).reshape(-1)
+
+
+cdef class PackedMatrix:
+    """A constant matrix prepared once for products, kept in its own type (16-bit weights stay 16 bits).
+
+    Immutable; one packed form for all instruction sets.
+
+    Parameters
+    ----------
+    b : array (K, N), float32, float16 or bfloat16
+        With `trans_b` (N, K), as `torch.nn.Linear` keeps weights; then also a sequence of arrays to stack along N.
+    trans_b : bool, default False
+    dtype : dtype, optional
+        Type in which to keep the weights; default b's own. Arrays are converted one at a time.
+    threads : int, optional
+        For packing.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> w = qkernels.PackedMatrix(np.float32([[1, 2], [3, 4]]))
+    >>> w(np.float32([1, 1]))
+    array([4., 6.], dtype=float32)
+    """
+
+    cdef cnp.ndarray _packed
+    cdef int _code
+    cdef int64_t _k, _n
+
+    def __init__(self, b, *, trans_b=False, dtype=None, threads=None):
+        cdef str func = "PackedMatrix"
+        cdef cnp.ndarray w
+        cdef int n_threads = _arrays.num_threads(threads, func)
+        cdef int64_t k_stride, n_stride, first = 0, k, n, total, itemsize
+        cdef char *target
+        arrays = list(b) if isinstance(b, (list, tuple)) else [b]
+        if len(arrays) > 1 and not trans_b or not arrays:
+            raise ValueError(f"{func}: b: expected one array, or with trans_b several to stack along N, got {len(arrays)}")
+        arrays = [_arrays.as_array(w, func, "b") for w in arrays]
+        for w in arrays:
+            if _arrays.dtype_code(w) < 0:
+                raise TypeError(f"{func}: b: expected dtype float32 or float16 or bfloat16, got {w.dtype}")
+            if w.ndim != 2:
+                raise ValueError(f"{func}: b: expected 2 dimensions, got shape {_arrays.shape_of(w)}")
+            if w.dtype != arrays[0].dtype or trans_b and w.shape[1] != arrays[0].shape[1]:
+                raise ValueError(f"{func}: b: expected arrays of one dtype and K to stack, got {arrays[0].dtype} {arrays[0].shape} "
+                                 f"and {w.dtype} {_arrays.shape_of(w)}")
+        w = arrays[0]
+        kept = w.dtype if dtype is None else np.dtype(dtype)
+        self._code, itemsize = _arrays.dtype_code(np.empty(0, kept)), kept.itemsize
+        if self._code < 0:
+            raise TypeError(f"{func}: dtype: expected float32 or float16 or bfloat16, got {kept}")
+        self._k = w.shape[1] if trans_b else w.shape[0]
+        self._n = total = sum([w.shape[0] for w in arrays]) if trans_b else w.shape[1]
+        if len(arrays) > 1 and any([w.shape[0] % 16 for w in arrays[:len(arrays) - 1]]):
+            arrays = [np.concatenate(arrays)]
+        raw = np.empty((total + 15) // 16 * 16 * self._k * itemsize + 64, np.uint8)
+        first = -<int64_t><size_t>cnp.PyArray_DATA(raw) % 64
+        first = first + 64 if first < 0 else first
+        self._packed = raw[first:len(raw) - 64 + first].view(kept).reshape((total + 15) // 16, self._k, 16)
+        target = <char *>cnp.PyArray_DATA(self._packed)
+        for w in arrays:
+            if w.dtype != kept:
+                w = w.astype(kept)
+            if not cnp.PyArray_ISALIGNED(w) or w.strides[0] % itemsize or w.strides[1] % itemsize:
+                w = w.copy()
+            k, n = (w.shape[1], w.shape[0]) if trans_b else (w.shape[0], w.shape[1])
+            k_stride, n_stride = w.strides[1 if trans_b else 0] // itemsize, w.strides[0 if trans_b else 1] // itemsize
+            n_threads = _arrays.worth(n_threads, k * n, 1 << 16)
+            with nogil:
+                qk_matmul_pack(_runtime.isa(), n_threads, self._code, <const char *>cnp.PyArray_DATA(w), k, n, k_stride, n_stride, target)
+            target += (n + 15) // 16 * 16 * k * itemsize
+
+    @property
+    def shape(self):
+        """(N, K): outputs and inputs."""
+        return self._n, self._k
+
+    @property
+    def nbytes(self):
+        """Bytes of the packed matrix."""
+        return self._packed.nbytes
+
+    @property
+    def dtype(self):
+        """Type in which the weights are kept."""
+        return self._packed.dtype
+
+    def __repr__(self):
+        return f"PackedMatrix(N={self._n}, K={self._k}, dtype={self.dtype}, nbytes={self.nbytes})"
+
+    def __call__(self, x, *, bias=None, out=None, threads=None):
+        """``x @ b + bias``.
+
+        Parameters
+        ----------
+        x : array (..., K), float32, float16 or bfloat16
+        bias : array (N,) of x's dtype, optional
+        out : ndarray (..., N) of x's dtype, optional
+        threads : int, optional
+
+        Returns
+        -------
+        ndarray (..., N) of x's dtype
+        """
+        cdef str func = "PackedMatrix"
+        cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), c = None, y
+        cdef qk_matmul_args args
+        cdef int64_t zero = 0
+        cdef int rank = a.ndim
+        if rank == 0 or a.shape[rank - 1] != self._k:
+            raise ValueError(f"{func}: x: expected shape (..., {self._k}), got {_arrays.shape_of(a)}")
+        args.a_dtype, args.b_dtype, args.bias = _arrays.dtype_code(a), self._code, NULL
+        if bias is not None:
+            c = _arrays.same_float_input(bias, args.a_dtype, func, "bias")
+            _arrays.check_shape(c, (self._n,), func, "bias")
+            args.bias = cnp.PyArray_DATA(c)
+        y = _arrays.output(out, _arrays.shape_of(a)[:rank - 1] + (self._n,), args.a_dtype, func)
+        if out is not None:
+            _arrays.check_overlap(y, a, False, func, "x")
+            if c is not None:
+                _arrays.check_overlap(y, c, False, func, "bias")
+        if y.size == 0:
+            return y
+        args.batches, args.k, args.n = 1, self._k, self._n
+        args.m = args.a_rows = y.size // self._n
+        args.a, args.b, args.y = cnp.PyArray_DATA(a), <const char *>cnp.PyArray_DATA(self._packed), <char *>cnp.PyArray_DATA(y)
+        args.a_batch = args.b_batch = &zero
+        args.widened, args.panels = NULL, NULL
+        args.b_k_stride = args.b_n_stride = 0
+        _run(&args, _arrays.num_threads(threads, func), func)
+        return y
+
+    def take_rows(self, indices, *, out=None, threads=None):
+        """Columns of the (K, N) matrix, that is rows of the transposed one, as float32: ``indices.shape + (K,)``.
+
+        Raises
+        ------
+        IndexError
+            For an index outside the N rows.
+        """
+        cdef str func = "PackedMatrix.take_rows"
+        cdef cnp.ndarray rows = _arrays.int_input(indices, func, "indices"), y
+        y = _arrays.output(out, _arrays.shape_of(rows) + (self._k,), _arrays.F32, func)
+        wrong = (rows < -self._n) | (rows >= self._n)
+        if wrong.any():
+            raise IndexError(f"{func}: indices: expected {-self._n} to {self._n - 1}, got {rows[wrong].flat[0]}")
+        y[...] = self._packed[rows % self._n // 16, :, rows % self._n % 16] if rows.size else 0
+        return y

@@ -1,0 +1,537 @@
+"""Products with block-quantized weights: com.microsoft MatMulNBits and its prepared form."""
+cimport cython
+cimport numpy as cnp
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free
+from posix.stdlib cimport posix_memalign
+
+from qkernels cimport _arrays, _runtime
+
+import ml_dtypes
+import numpy as np
+
+cnp.import_array()
+
+cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
+    ctypedef struct qk_nbits_args:
+        const qk_nbits *w
+        const void *a
+        const void *bias
+        void *y
+        int dtype, activations
+        int64_t m
+        char *scratch
+    ctypedef struct qk_nbits_part:
+        const void *rows
+        int64_t n
+    int QK_ZP_DEFAULT, QK_ZP_U8, QK_ZP_F32, QK_SYMMETRIC_FULL, QK_SYMMETRIC_ABS, QK_ASYMMETRIC
+    int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
+    void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
+    int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding)
+    void qk_nbits_pack(int threads, const qk_nbits *w, const uint8_t *b, const void *scales, const void *zero_points, int packed)
+    void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, uint8_t *zero_points_u8, float *zero_points_f32)
+    void qk_nbits_take_rows(int threads, const qk_nbits *w, const int64_t *rows, int64_t count, float *y)
+
+# multiplications for which starting a second thread pays
+cdef enum:
+    GRAIN = 1 << 16
+
+ACTIVATIONS = ("f32", "int8", "int16")  # the index is the number of int8 digits
+
+
+def _aligned(shape, dtype):
+    """An uninitialized array whose data begins at a multiple of 64 bytes, as vector loads like it."""
+    dtype = np.dtype(dtype)
+    cdef int64_t nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(nbytes + 64, np.uint8)
+    cdef int64_t start = -<int64_t><size_t>cnp.PyArray_DATA(raw) % 64
+    start = start + 64 if start < 0 else start
+    return raw[start:start + nbytes].view(dtype).reshape(shape)
+
+
+cdef int64_t _dimension(object value, str func, str name, int64_t least) except -1:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{func}: {name}: expected an int, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{func}: {name}: expected at least {least}, got {value}")
+    return value
+
+
+cdef int _activations(object name, str func) except -1:
+    if name not in ACTIVATIONS:
+        raise ValueError(f"{func}: activations: expected one of {', '.join(ACTIVATIONS)}, got {name!r}")
+    return ACTIVATIONS.index(name)
+
+
+cdef class PackedBlocks:
+    """What the prepared weights have in common: the packed buffers and the product with them."""
+
+    cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1:
+        cdef int64_t pad = 1
+        self.w.bits, self.w.n, self.w.k, self.w.block_size = bits, n, k, block_size
+        self.w.groups, self.w.k_tiles = (self.w.n + 15) // 16, (self.w.k + 31) // 32
+        self.w.blocks = 2 * self.w.k_tiles if block_size == 16 else max(pad, (self.w.k + block_size - 1) // block_size)
+        tiles = _aligned((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
+        zero_points = None if zp_kind == QK_ZP_DEFAULT else \
+            _aligned((self.w.groups, self.w.blocks, 16), np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
+        self.w.zp_kind = zp_kind
+        self._set_buffers(tiles, _aligned((self.w.groups, self.w.blocks, 16), scale_dtype), zero_points)
+        return 0
+
+    cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1:
+        self._buffers = (tiles, scales, zero_points)
+        self.w.tiles, self.w.scales = <uint8_t *>cnp.PyArray_DATA(tiles), cnp.PyArray_DATA(scales)
+        self.w.zero_points = NULL if zero_points is None else cnp.PyArray_DATA(zero_points)
+        self.w.scale_dtype = _arrays.dtype_code(scales)
+        return 0
+
+    cdef int _narrow_scales(self) except -1:
+        """Keep float32 scales in 16 bits where that loses nothing: those of weights born in bfloat16."""
+        scales = self._buffers[1]
+        narrow = scales.astype(ml_dtypes.bfloat16)
+        if (narrow.astype(np.float32).view(np.uint32) == scales.view(np.uint32)).all():
+            packed = _aligned(scales.shape, ml_dtypes.bfloat16)
+            packed[...] = narrow
+            self._set_buffers(self._buffers[0], packed, self._buffers[2])
+        return 0
+
+    cdef int _quantize(self, object weights, int bits, object block_size, int rounding, int zp_kind, object threads, str func) except -1:
+        cdef list arrays = list(weights) if isinstance(weights, (list, tuple)) else [weights]
+        cdef qk_nbits_part parts[16]
+        cdef cnp.ndarray a
+        cdef int i, code = -1, bad, n_threads = _arrays.num_threads(threads, func)
+        cdef object n = 0, k = 0
+        if not 1 <= len(arrays) <= 16:
+            raise ValueError(f"{func}: w: expected 1 to 16 arrays to stack, got {len(arrays)}")
+        for i in range(len(arrays)):
+            a = arrays[i] = _arrays.float_input(arrays[i], _arrays.FLOATS, func, "w")
+            if a.ndim != 2:
+                raise ValueError(f"{func}: w: expected 2 dimensions (N, K), got shape {_arrays.shape_of(a)}")
+            if i and (a.shape[1] != k or _arrays.dtype_code(a) != code):
+                raise ValueError(f"{func}: w: expected arrays of one dtype and K to stack, got {arrays[0].dtype} {arrays[0].shape} "
+                                 f"and {a.dtype} {_arrays.shape_of(a)}")
+            code, k = _arrays.dtype_code(a), a.shape[1]
+            n += a.shape[0]
+            parts[i].rows, parts[i].n = cnp.PyArray_DATA(a), a.shape[0]
+        self._allocate(n, k, bits, max(32, k) if block_size is None else block_size, np.float32, zp_kind)
+        n_threads = _arrays.worth(n_threads, self.w.n * self.w.k, GRAIN)
+        with nogil:
+            bad = qk_nbits_quantize(_runtime.isa(), n_threads, &self.w, parts, code, rounding)
+        if bad:
+            raise ValueError(f"{func}: w: expected finite weights, got an infinity or a NaN")
+        self._narrow_scales()
+        return 0
+
+    cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name):
+        cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, name), b = None, y
+        cdef qk_nbits_args args
+        cdef int n_threads, rank = a.ndim
+        cdef void *scratch = NULL
+        cdef int64_t work
+        if rank == 0 or a.shape[rank - 1] != self.w.k:
+            raise ValueError(f"{func}: {name}: expected shape (..., {self.w.k}), got {_arrays.shape_of(a)}")
+        args.dtype, args.activations, args.w = _arrays.dtype_code(a), activations, &self.w
+        args.bias = NULL
+        if bias is not None:
+            b = _arrays.same_float_input(bias, args.dtype, func, "bias")
+            _arrays.check_shape(b, (self.w.n,), func, "bias")
+            args.bias = cnp.PyArray_DATA(b)
+        y = _arrays.output(out, _arrays.shape_of(a)[:rank - 1] + (self.w.n,), args.dtype, func)
+        if out is not None:
+            _arrays.check_overlap(y, a, False, func, name)
+            if b is not None:
+                _arrays.check_overlap(y, b, False, func, "bias")
+        n_threads = _arrays.num_threads(threads, func)
+        if y.size == 0:
+            return y
+        args.m = y.size // self.w.n
+        args.a, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y)
+        work = args.m * self.w.n * (self.w.k + 1)
+        n_threads = _arrays.worth(n_threads, work, GRAIN)
+        if n_threads > self.w.groups:
+            n_threads = <int>self.w.groups
+        if posix_memalign(&scratch, 64, qk_nbits_scratch(&self.w, activations, args.m) + 64):
+            raise MemoryError(f"{func}: scratch for {args.m} rows")
+        args.scratch = <char *>scratch
+        with nogil:
+            qk_nbits_matmul(_runtime.isa(), n_threads, &args)
+            free(scratch)
+        return y
+
+    @property
+    def shape(self):
+        """(N, K): outputs and inputs."""
+        return self.w.n, self.w.k
+
+    @property
+    def nbytes(self):
+        """Bytes of the packed weights, scales and zero points."""
+        return sum([b.nbytes for b in self._buffers if b is not None])
+
+    @property
+    def buffers(self):
+        """The packed arrays, read-only: tiles, scales, zero points (or None)."""
+        views = []
+        for b in self._buffers:
+            if b is not None:
+                b = b.view()
+                b.flags.writeable = False
+            views.append(b)
+        return tuple(views)
+
+    def take_rows(self, indices, *, out=None, threads=None):
+        """Dequantized rows of the weights, only these.
+
+        Parameters
+        ----------
+        indices : array of int
+            Output features (rows of the (N, K) matrix), negative ones from the end; any shape.
+        out : ndarray, optional
+        threads : int, optional
+
+        Returns
+        -------
+        ndarray
+            float32 of shape ``indices.shape + (K,)``.
+
+        Raises
+        ------
+        IndexError
+            For an index outside the N rows.
+        """
+        cdef str func = f"{type(self).__name__}.take_rows"
+        cdef cnp.ndarray rows = _arrays.int_input(indices, func, "indices"), y
+        cdef int n_threads = _arrays.num_threads(threads, func)
+        y = _arrays.output(out, _arrays.shape_of(rows) + (self.w.k,), _arrays.F32, func)
+        if rows.size:
+            wrong = (rows < -self.w.n) | (rows >= self.w.n)
+            if wrong.any():
+                raise IndexError(f"{func}: indices: expected {-self.w.n} to {self.w.n - 1}, got {rows[wrong].flat[0]}")
+            rows = np.where(rows < 0, rows + self.w.n, rows)
+            n_threads = _arrays.worth(n_threads, y.size, 1 << 14)
+            with nogil:
+                qk_nbits_take_rows(n_threads, &self.w, <const int64_t *>cnp.PyArray_DATA(rows), cnp.PyArray_SIZE(rows),
+                                   <float *>cnp.PyArray_DATA(y))
+        return y
+
+
+cdef class PackedNBits(PackedBlocks):
+    """Weights in 4 or 8 bits with a scale for each block along K, prepared once for `matmul_nbits`.
+
+    Immutable. The packed form is one for all instruction sets and stays compressed: the kernels read it as it is.
+
+    Parameters
+    ----------
+    b : array, uint8, (N, ceil(K / block_size), block_size * bits / 8)
+        Serialized codes, low nibble first, as com.microsoft MatMulNBits has them.
+    scales : array, float32, float16 or bfloat16, (N, blocks) or (N * blocks,)
+    zero_points : array, optional
+        uint8 (N, ceil(blocks * bits / 8)) or flat: packed like `b`; or a float type (N, blocks) or flat. Default ``2**(bits - 1)``.
+    K, N : int
+        Input and output features.
+    bits : {4, 8}, default 4
+    block_size : int, default 32
+        A power of two, at least 16.
+    threads : int, optional
+        For packing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, what was expected and what came.
+
+    Notes
+    -----
+    com.microsoft MatMulNBits, since version 1. `activations` of a call names how the activations enter: "f32" as they are; "int8" and "int16"
+    rounded per block of 32 (of 16 where the weights' blocks have 16), which permits integer dot products. The root mean square error of
+    int16 is near that of float32; int8 is what accuracy_level 4 permits. An infinity or NaN in a row makes the row NaN in both.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> b, scales, _ = qkernels.quantize_nbits(np.eye(32, dtype=np.float32))
+    >>> w = qkernels.PackedNBits(b, scales, K=32, N=32)
+    >>> w(np.arange(32, dtype=np.float32))[:4]
+    array([0., 1., 2., 3.], dtype=float32)
+    """
+
+    def __init__(self, b, scales, zero_points=None, *, K, N, bits=4, block_size=32, threads=None):
+        self._pack(b, scales, zero_points, K, N, bits, block_size, threads, "PackedNBits")
+
+    cdef int _pack(self, object b, object scales, object zero_points, object k_, object n_, object bits, object block_size,
+                   object threads, str func) except -1:
+        cdef int64_t k = _dimension(k_, func, "K", 1), n = _dimension(n_, func, "N", 0), blocks
+        cdef int n_threads = _arrays.num_threads(threads, func), zp_kind = QK_ZP_DEFAULT
+        cdef cnp.ndarray codes, s, z = None
+        _check_form(bits, block_size, func)
+        blocks = (k + block_size - 1) // block_size
+        codes = _arrays.as_array(b, func, "b")
+        if codes.dtype != np.uint8:
+            raise TypeError(f"{func}: b: expected dtype uint8, got {codes.dtype}")
+        codes = _arrays.contiguous(codes)
+        _arrays.check_shape(codes, (n, blocks, block_size * bits // 8), func, "b")
+        s = _flat_or_rows(_arrays.float_input(scales, _arrays.FLOATS, func, "scales"), n, blocks, func, "scales")
+        if zero_points is not None:
+            z = _arrays.as_array(zero_points, func, "zero_points")
+            if z.dtype == np.uint8:
+                zp_kind = QK_ZP_U8
+                z = _flat_or_rows(_arrays.contiguous(z), n, (blocks * bits + 7) // 8, func, "zero_points")
+            else:
+                if _arrays.dtype_code(z) < 0:
+                    raise TypeError(f"{func}: zero_points: expected dtype uint8, float32, float16 or bfloat16, got {z.dtype}")
+                zp_kind = QK_ZP_F32
+                z = _flat_or_rows(_arrays.contiguous(z.astype(np.float32)), n, blocks, func, "zero_points")
+        self._allocate(n, k, bits, block_size, s.dtype, zp_kind)
+        n_threads = _arrays.worth(n_threads, n * k, GRAIN)
+        with nogil:
+            qk_nbits_pack(n_threads, &self.w, <const uint8_t *>cnp.PyArray_DATA(codes), cnp.PyArray_DATA(s),
+                          NULL if zp_kind == QK_ZP_DEFAULT else cnp.PyArray_DATA(z), zp_kind == QK_ZP_U8)
+        if _arrays.dtype_code(s) == _arrays.F32:
+            self._narrow_scales()
+        return 0
+
+    @staticmethod
+    def quantize(w, *, bits=4, block_size=32, symmetric=True, threads=None):
+        """Round weights to the nearest code and pack them, without the serialized form between.
+
+        Parameters
+        ----------
+        w : array (N, K), float32, float16 or bfloat16, or a sequence of up to 16 of them to stack along N
+        bits, block_size, symmetric, threads
+            As in `quantize_nbits`.
+
+        Returns
+        -------
+        PackedNBits
+
+        Examples
+        --------
+        >>> import numpy as np, qkernels
+        >>> qkernels.PackedNBits.quantize([np.ones((3, 40), np.float32), np.zeros((2, 40), np.float32)]).shape
+        (5, 40)
+        """
+        cdef PackedNBits packed = PackedNBits.__new__(PackedNBits)
+        _check_form(bits, block_size, "quantize_nbits")
+        packed._quantize(w, bits, block_size, QK_SYMMETRIC_FULL if symmetric else QK_ASYMMETRIC,
+                         QK_ZP_DEFAULT if symmetric else QK_ZP_U8, threads, "quantize_nbits")
+        return packed
+
+    def __call__(self, x, *, bias=None, activations="f32", out=None, threads=None):
+        """``x @ w.T + bias``.
+
+        Parameters
+        ----------
+        x : array (..., K), float32, float16 or bfloat16
+        bias : array (N,) of x's dtype, optional
+        activations : {"f32", "int8", "int16"}
+        out : ndarray (..., N) of x's dtype, optional
+        threads : int, optional
+
+        Returns
+        -------
+        ndarray (..., N) of x's dtype
+        """
+        return self._multiply(x, bias, _activations(activations, "PackedNBits"), out, threads, "PackedNBits", "x")
+
+    def __repr__(self):
+        return f"PackedNBits(N={self.w.n}, K={self.w.k}, bits={self.w.bits}, block_size={self.w.block_size}, nbytes={self.nbytes})"
+
+    @property
+    def bits(self):
+        return self.w.bits
+
+    @property
+    def block_size(self):
+        return self.w.block_size
+
+    def unpack(self, *, threads=None):
+        """The serialized form again: (b, scales, zero_points), zero_points None where they are the default.
+
+        Scales come in the dtype in which they are kept, their values unchanged.
+        """
+        cdef int64_t blocks = (self.w.k + self.w.block_size - 1) // self.w.block_size
+        cdef cnp.ndarray b = np.empty((self.w.n, blocks, self.w.block_size * self.w.bits // 8), np.uint8)
+        cdef cnp.ndarray scales = np.empty((self.w.n, blocks), _arrays.numpy_dtype(self.w.scale_dtype)), z = None
+        cdef int n_threads = _arrays.worth(_arrays.num_threads(threads, "PackedNBits.unpack"), self.w.n * self.w.k, GRAIN)
+        if self.w.zp_kind == QK_ZP_U8:
+            z = np.empty((self.w.n, (blocks * self.w.bits + 7) // 8), np.uint8)
+        elif self.w.zp_kind == QK_ZP_F32:
+            z = np.empty((self.w.n, blocks), np.float32)
+        with nogil:
+            qk_nbits_unpack(n_threads, &self.w, <uint8_t *>cnp.PyArray_DATA(b), cnp.PyArray_DATA(scales),
+                            <uint8_t *>cnp.PyArray_DATA(z) if self.w.zp_kind == QK_ZP_U8 else NULL,
+                            <float *>cnp.PyArray_DATA(z) if self.w.zp_kind == QK_ZP_F32 else NULL)
+        return b, scales, z
+
+
+cdef class PackedInt8Rows(PackedBlocks):
+    """Weights in 8 bits with one scale for each output row, quantized symmetrically: ``w ≈ q * scale``, q in -127..127.
+
+    Parameters
+    ----------
+    w : array (N, K), float32, float16 or bfloat16, or a sequence of up to 16 of them to stack along N
+    threads : int, optional
+        For quantizing.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> w = qkernels.PackedInt8Rows(np.float32([[127, 1], [0, 254]]))
+    >>> w(np.float32([1, 10]))
+    array([ 137., 2540.], dtype=float32)
+    """
+
+    def __init__(self, w, *, threads=None):
+        self._quantize(w, 8, None, QK_SYMMETRIC_ABS, QK_ZP_DEFAULT, threads, "PackedInt8Rows")
+
+    def __call__(self, x, *, bias=None, activations="f32", out=None, threads=None):
+        """``x @ w.T + bias``; arguments as in `PackedNBits`."""
+        return self._multiply(x, bias, _activations(activations, "PackedInt8Rows"), out, threads, "PackedInt8Rows", "x")
+
+    def __repr__(self):
+        return f"PackedInt8Rows(N={self.w.n}, K={self.w.k}, nbytes={self.nbytes})"
+
+    def unpack(self):
+        """(codes int8 (N, K), scales (N,))."""
+        tiles, scales, _ = self._buffers
+        # (group, tile, vector, column, byte) to (column, k)
+        codes = tiles.reshape(self.w.groups, self.w.k_tiles, 8, 16, 4).transpose(0, 3, 1, 2, 4).reshape(self.w.groups * 16, -1)
+        return (codes[:self.w.n, :self.w.k].astype(np.int16) - 128).astype(np.int8), scales.reshape(-1)[:self.w.n].copy()
+
+
+cdef int _check_form(object bits, object block_size, str func) except -1:
+    if bits not in (4, 8):
+        raise ValueError(f"{func}: bits: expected 4 or 8, got {bits}")
+    if isinstance(block_size, bool) or not hasattr(block_size, "__index__"):
+        raise TypeError(f"{func}: block_size: expected an int, got {type(block_size).__name__}")
+    if block_size < 16 or block_size > 1 << 30 or block_size & (block_size - 1):
+        raise ValueError(f"{func}: block_size: expected a power of two, at least 16, got {block_size}")
+    return 0
+
+
+cdef cnp.ndarray _flat_or_rows(cnp.ndarray a, int64_t n, int64_t columns, str func, str name):
+    if _arrays.shape_of(a) not in ((n, columns), (n * columns,)):
+        raise ValueError(f"{func}: {name}: expected shape {(n, columns)} or {(n * columns,)}, got {_arrays.shape_of(a)}")
+    return a
+
+
+def quantize_nbits(w, *, bits=4, block_size=32, symmetric=True, threads=None):
+    """Round weights to the nearest code of `bits` bits, with a scale for each block along K.
+
+    Symmetric: the scale maps the block's value of largest magnitude to code 0, so that ``w ≈ (code - 2**(bits - 1)) * scale`` (on a tie of
+    magnitudes the negative one). Asymmetric: smallest to largest, widened to contain 0, over all codes, with a zero point.
+
+    Parameters
+    ----------
+    w : array (N, K), float32, float16 or bfloat16
+        Finite.
+    bits : {4, 8}, default 4
+    block_size : int, default 32
+        A power of two, at least 16; the last block may be partial.
+    symmetric : bool, default True
+    threads : int, optional
+
+    Returns
+    -------
+    b : ndarray uint8 (N, ceil(K / block_size), block_size * bits / 8)
+    scales : ndarray (N, blocks)
+        bfloat16 where that loses nothing (weights born in bfloat16), else float32.
+    zero_points : ndarray uint8 (N, ceil(blocks * bits / 8)) or None
+        None when symmetric.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> b, scales, zero_points = qkernels.quantize_nbits(np.float32([[-8, 7] * 8]), block_size=16)
+    >>> b[0, 0, :2], scales, zero_points
+    (array([240, 240], dtype=uint8), array([[1]], dtype=bfloat16), None)
+    """
+    if isinstance(w, (list, tuple)):
+        raise TypeError("quantize_nbits: w: expected an array, got a sequence; PackedNBits.quantize stacks several")
+    return PackedNBits.quantize(w, bits=bits, block_size=block_size, symmetric=symmetric, threads=threads).unpack(threads=threads)
+
+
+def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N, bits=4, block_size=32, accuracy_level=0, weight_prepacked=0,
+                 activations=None, out=None, threads=None):
+    """``a @ dequantized(b).T + bias`` with block-quantized weights.
+
+    com.microsoft MatMulNBits, since version 1. Packing plus running: for weights that stay, prepare them once with `PackedNBits`.
+
+    Parameters
+    ----------
+    a : array (..., K), float32, float16 or bfloat16
+    b, scales, zero_points
+        As in `PackedNBits`. A `b` with a zero dimension is an omitted projection: the result is zeros, or the bias.
+    g_idx : None
+        Deprecated in the operator; only None is accepted.
+    bias : array (N,) of a's dtype, optional
+    K, N, bits, block_size
+        As in `PackedNBits`.
+    accuracy_level : int, default 0
+        0 unset, 1 float32, 2 float16, 3 bfloat16: activations enter in float32. 4: they may enter in int8, and do; the error is then up to
+        max|a| / 254 per activation and block, so it is never chosen unasked.
+    weight_prepacked : 0
+        Only 0: layouts of other execution providers are refused.
+    activations : {"f32", "int8", "int16"}, optional
+        Overrides what accuracy_level says. Not an attribute of the operator.
+    out : ndarray (..., N) of a's dtype, optional
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray (..., N) of a's dtype
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, what was expected and what came.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> b = np.full((1, 1, 8), 0x99, np.uint8)  # codes 9, zero point 8
+    >>> qkernels.matmul_nbits(np.ones((1, 16), np.float32), b, np.ones((1, 1), np.float32), K=16, N=1, block_size=16)
+    array([[16.]], dtype=float32)
+    """
+    cdef str func = "matmul_nbits"
+    cdef PackedNBits packed
+    cdef cnp.ndarray x, c, y
+    if g_idx is not None:
+        raise ValueError(f"{func}: g_idx: expected None (the input is deprecated), got {_arrays.type_name(g_idx)}")
+    if weight_prepacked != 0:
+        raise ValueError(f"{func}: weight_prepacked: expected 0, got {weight_prepacked}")
+    if accuracy_level not in (0, 1, 2, 3, 4):
+        raise ValueError(f"{func}: accuracy_level: expected 0 to 4, got {accuracy_level}")
+    mode = _activations(("int8" if accuracy_level == 4 else "f32") if activations is None else activations, func)
+    if isinstance(b, np.ndarray) and b.size == 0 and _dimension(N, func, "N", 0) and _dimension(K, func, "K", 0):
+        return _omitted(a, b, bias, K, N, bits, block_size, out, func)
+    packed = PackedNBits.__new__(PackedNBits)
+    packed._pack(b, scales, zero_points, K, N, bits, block_size, threads, func)
+    return packed._multiply(a, bias, mode, out, threads, func, "a")
+
+
+cdef object _omitted(object a, object b, object bias, object k, object n, object bits, object block_size, object out, str func):
+    """A projection whose weights are an empty tensor: zeros or the bias."""
+    cdef cnp.ndarray x = _arrays.float_input(a, _arrays.FLOATS, func, "a"), y
+    cdef int code = _arrays.dtype_code(x)
+    _check_form(bits, block_size, func)
+    full = (n, (k + block_size - 1) // block_size, block_size * bits // 8)
+    if b.ndim != 3 or any([got not in (0, want) for got, want in zip(b.shape, full)]):
+        raise ValueError(f"{func}: b: expected shape {full}, or zeros in places of it for an omitted projection, got {b.shape}")
+    if x.ndim == 0 or x.shape[x.ndim - 1] != k:
+        raise ValueError(f"{func}: a: expected shape (..., {k}), got {_arrays.shape_of(x)}")
+    y = _arrays.output(out, _arrays.shape_of(x)[:x.ndim - 1] + (n,), code, func)
+    y[...] = 0
+    if bias is not None:
+        c = _arrays.same_float_input(bias, code, func, "bias")
+        _arrays.check_shape(c, (n,), func, "bias")
+        y[...] = c
+    return y
