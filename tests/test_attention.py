@@ -202,6 +202,12 @@ def test_B29_a_row_without_keys_is_zero(dtype, tier):
     poison[0, 0, 0] = np.nan
     y = qkernels.attention(poison, k, v)
     assert np.isnan(y[0, 0, 0, 0]) and y[0, 0, 1, 0] == 15
+    long = normal(0, (1, 1, 300, 1), dtype)
+    for i in (0, 15, 16, 255, 256, 299):  # wherever the NaN or infinity stands, the row shows it
+        for value in (np.nan, np.inf):
+            bad = long.copy()
+            bad[0, 0, i] = value
+            assert np.isnan(qkernels.attention(q, bad, long)).all()
     # a NaN score under a mask is hidden like any other
     y = qkernels.attention(q, np.array([np.nan, 1], dtype).reshape(1, 1, 2, 1), v, np.array([[False, True]]))
     assert y.ravel().tolist() == [20, 20]
@@ -360,11 +366,14 @@ def rotary_tables(positions, d):
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-def rotated(x, cos, sin):
+def rotated(x, cos, sin, positions):
     """(n, heads, d) float32, each product rounded."""
+    n, heads, d = x.shape
+    y = qkernels.rotary_embedding(x.reshape(1, n, heads * d), cos, sin, positions[None], num_heads=heads).reshape(x.shape)
     a, b = np.split(x, 2, axis=-1)
-    cos, sin = cos[:, None], sin[:, None]
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+    cos, sin = cos[positions, None], sin[positions, None]
+    assert_equal_bits(y, np.concatenate([a * cos - b * sin, b * cos + a * sin], -1))
+    return y
 
 
 def unfused(cache, layer, qkv, heads, q_norm, k_norm, cos, sin, epsilon=1e-6):
@@ -376,7 +385,7 @@ def unfused(cache, layer, qkv, heads, q_norm, k_norm, cos, sin, epsilon=1e-6):
     if k_norm is not None:
         k = qkernels.rms_normalization(k, k_norm, epsilon=epsilon)
     if cos is not None:
-        q, k = (rotated(x, cos[start:start + n], sin[start:start + n]) for x in (q, k))
+        q, k = (rotated(x, cos, sin, np.arange(start, start + n)) for x in (q, k))
     cache.append(layer, k, v)
     view = [np.concatenate([old, x.transpose(1, 0, 2)[None].astype(cache.dtype)], 2) for old, x in
             ((cache.keys(layer), k), (cache.values(layer), v))]
