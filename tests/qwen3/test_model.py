@@ -65,10 +65,13 @@ def test_quantized_weights_stay_near(name, weights, activations, bound, director
     assert spread_error(model.forward(STORED[f"{name}/ids"], model.new_cache(), last_only=False), STORED[f"{name}/logits"]) <= bound
 
 
-@pytest.mark.parametrize("name", ["tied", "untied", "demo"])
-def test_int16_activations_are_near_float32(name, directories):
-    exact, rounded = (qwen3.load(directories[name], activations=a, kv="f32") for a in ("f32", "int16"))
-    ids = STORED[f"{name}/ids"]
+@pytest.mark.parametrize("name", ["tied", "untied", "demo", "outliers"])
+def test_int16_activations_are_near_float32(name, directories, tmp_path):
+    if name == "outliers":
+        make_checkpoint(tmp_path, seed=11, hidden=256, intermediate=768, heads=4, kv_heads=2, outliers=True)
+    directory = directories.get(name, tmp_path)
+    exact, rounded = (qwen3.load(directory, activations=a, kv="f32") for a in ("f32", "int16"))
+    ids = STORED[f"{'tied' if name == 'outliers' else name}/ids"]
     logits = [m.forward(ids, m.new_cache(), last_only=False) for m in (exact, rounded)]
     assert spread_error(logits[1], logits[0]) <= 2e-4
 
