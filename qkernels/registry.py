@@ -22,8 +22,8 @@ class Kernel:
         Element types of its main input that the tests cover.
     summary : str
         One line for the documentation.
-    domain, op_type, since_version
-        The ONNX operator; domain None where ONNX has no such operator.
+    domain, op_type, versions
+        The ONNX operator and the since-versions of it that the function implements; domain None where ONNX has no such operator.
     layout : bool
         Pure data movement: needs no benchmark.
     """
@@ -34,7 +34,7 @@ class Kernel:
     summary: str
     domain: str | None = None
     op_type: str | None = None
-    since_version: int | None = None
+    versions: tuple = ()
     layout: bool = False
 
     @property
@@ -46,43 +46,47 @@ class Kernel:
 
 KERNELS = (
     # elementwise
-    Kernel("add", "elementwise", FLOATS, "a + b with broadcasting", "", "Add", 14),
-    Kernel("sub", "elementwise", FLOATS, "a - b with broadcasting", "", "Sub", 14),
-    Kernel("mul", "elementwise", FLOATS, "a · b with broadcasting", "", "Mul", 14),
-    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", 13),
-    Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", 24),
+    Kernel("add", "elementwise", FLOATS, "a + b with broadcasting", "", "Add", (14,)),
+    Kernel("sub", "elementwise", FLOATS, "a - b with broadcasting", "", "Sub", (14,)),
+    Kernel("mul", "elementwise", FLOATS, "a · b with broadcasting", "", "Mul", (14,)),
+    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
+    Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", (24,)),
     Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
+    # attention
+    Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present", "", "Attention", (23,)),
+    Kernel("cached_attention", "attention", ("float32",), "a decoder layer's norm and rotation of q and k, append to the cache, causal attention"),
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
-           "", "Gather", 13, layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", 13, layout=True),
+           "", "Gather", (13,), layout=True),
+    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13,), layout=True),
     # normalization
-    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", 23),
+    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
     Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
-           "", "SimplifiedLayerNormalization", 1),
+           "", "SimplifiedLayerNormalization", (1,)),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
-           "com.microsoft", "SkipSimplifiedLayerNormalization", 1),
+           "com.microsoft", "SkipSimplifiedLayerNormalization", (1,)),
     # matmul
-    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", 13),
+    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", (13,)),
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
-    Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", 1),
+    Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
     Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 4 or 8 bits, prepared for products"),
     Kernel("PackedInt8Rows", "matmul_nbits", FLOATS, "int8 weights with a scale per output row, prepared for products"),
     Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 4 or 8 bits in blocks, rounded to nearest"),
     # rotary
-    Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", 23),
-    Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", 1),
+    Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", (23,)),
+    Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", (1,)),
     # sampling
-    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", 13),
+    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
     Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
 )
 
 
-def find(op_type, domain="", version=None):
-    """The row of an ONNX operator: the newest whose since_version is at most `version` (None: the newest), or None."""
-    rows = [k for k in KERNELS if k.op_type == op_type and k.domain == domain and (version is None or k.since_version <= version)]
-    return max(rows, key=lambda k: k.since_version, default=None)
+def find(op_type, domain="", opset=None):
+    """The row of an ONNX operator for the version that is in force at `opset` (None: the newest), or None."""
+    rows = [(max(v for v in k.versions if opset is None or v <= opset), k) for k in KERNELS
+            if k.op_type == op_type and k.domain == domain and (opset is None or min(k.versions) <= opset)]
+    return max(rows, key=lambda row: row[0], default=(0, None))[1]
 
 
 def markdown():
@@ -91,7 +95,7 @@ def markdown():
              "| function | family | operator | since | dtypes | what it does |", "|---|---|---|---|---|---|"]
     for k in KERNELS:
         operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
-        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {k.since_version or '—'} "
+        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {', '.join(map(str, k.versions)) or '—'} "
                      f"| {', '.join(k.dtypes)} | {k.summary} |")
     return "\n".join(lines) + "\n"
 
