@@ -226,7 +226,7 @@ def sigmoid(x, *, out=None, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> qkernels.sigmoid(np.float32([-18, 0, 2]))
-    array([1.5229979e-08, 5.0000000e-01, 8.8079703e-01], dtype=float32)
+    array([1.5229979e-08, 5.0000000e-01, 8.8079709e-01], dtype=float32)
     """
     cdef cnp.ndarray a = _input(x, _arrays.FLOATS, "sigmoid", "x")
     return _run(QK_SIGMOID, a, a, _arrays.shape_of(a), 0, out, threads, "sigmoid", "x", "x")
@@ -301,9 +301,9 @@ def silu_mul(gate, up=None, *, out=None, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> qkernels.silu_mul(np.float32([2, -6]), np.float32([1, 10]))
-    array([ 1.7615942, -0.1483574], dtype=float32)
+    array([ 1.7615942 , -0.14835739], dtype=float32)
     >>> qkernels.silu_mul(np.float32([2, -6, 1, 10]))
-    array([ 1.7615942, -0.1483574], dtype=float32)
+    array([ 1.7615942 , -0.14835739], dtype=float32)
     """
     cdef str func = "silu_mul"
     cdef cnp.ndarray a = _input(gate, _arrays.FLOATS, func, "gate"), b

@@ -53,6 +53,9 @@ KERNELS = (
     Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
     Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", (24,)),
     Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
+    # attention
+    Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present", "", "Attention", (23,)),
+    Kernel("cached_attention", "attention", ("float32",), "a decoder layer's norm and rotation of q and k, append to the cache, causal attention"),
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),

@@ -5,11 +5,11 @@
 
 #include <math.h>
 
-#define QK_INLINE static inline __attribute__((always_inline))
+#define QK_TILED static inline __attribute__((always_inline))
 #if V16_ACCUMULATORS > 1
-#define QK_UNROLL _Pragma("GCC unroll 16")
+#define QK_EACH _Pragma("GCC unroll 16") for /* over a tile in registers */
 #else
-#define QK_UNROLL
+#define QK_EACH for
 #endif
 
 enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS, QK_KEYS_IN_L1 = 32 };
@@ -100,51 +100,51 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
 /* ---- scores ---- */
 
 /* 16 scores of qr rows and 16 / qr keys from `first` on, lane = row * (16 / qr) + key; keys beyond `last` repeat it */
-QK_INLINE v16 QK_TIER(scores_16)(const float *q, int64_t dp, const char *k, int64_t bytes, int64_t d, int first, int last,
+QK_TILED v16 QK_TIER(scores_16)(const float *q, int64_t dp, const char *k, int64_t bytes, int64_t d, int first, int last,
                                  const int dtype, const int qr)
 {
     const int kr = 16 / qr, tq = V16_ACCUMULATORS == 16 ? qr : V16_ACCUMULATORS == 4 && qr > 1 ? 2 : 1, tk = V16_ACCUMULATORS / tq, size = dtype == QK_F32 ? 4 : 2;
     v16 sums[16];
-    QK_UNROLL for (int q0 = 0; q0 < qr; q0 += tq)
-        QK_UNROLL for (int k0 = 0; k0 < kr; k0 += tk) {
+    QK_EACH (int q0 = 0; q0 < qr; q0 += tq)
+        QK_EACH (int k0 = 0; k0 < kr; k0 += tk) {
             v16 acc[V16_ACCUMULATORS], x[4];
             const char *row[V16_ACCUMULATORS];
             int64_t c = 0;
-            QK_UNROLL for (int j = 0; j < V16_ACCUMULATORS; j++) acc[j] = v16_zero();
-            QK_UNROLL for (int j = 0; j < tk; j++) row[j] = k + qk_min(first + k0 + j, last) * bytes;
+            QK_EACH (int j = 0; j < V16_ACCUMULATORS; j++) acc[j] = v16_zero();
+            QK_EACH (int j = 0; j < tk; j++) row[j] = k + qk_min(first + k0 + j, last) * bytes;
             for (; c + 16 <= d; c += 16) {
-                QK_UNROLL for (int i = 0; i < tq; i++) x[i] = v16_load(q + (q0 + i) * dp + c);
-                QK_UNROLL for (int j = 0; j < tk; j++) {
+                QK_EACH (int i = 0; i < tq; i++) x[i] = v16_load(q + (q0 + i) * dp + c);
+                QK_EACH (int j = 0; j < tk; j++) {
                     v16 y = v16_load_as(dtype, row[j] + c * size, 16);
-                    QK_UNROLL for (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
+                    QK_EACH (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
                 }
             }
             if (c < d) {
-                QK_UNROLL for (int i = 0; i < tq; i++) x[i] = v16_load(q + (q0 + i) * dp + c);
-                QK_UNROLL for (int j = 0; j < tk; j++) {
+                QK_EACH (int i = 0; i < tq; i++) x[i] = v16_load(q + (q0 + i) * dp + c);
+                QK_EACH (int j = 0; j < tk; j++) {
                     v16 y = v16_load_as(dtype, row[j] + c * size, (int)(d - c));
-                    QK_UNROLL for (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
+                    QK_EACH (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
                 }
             }
-            QK_UNROLL for (int i = 0; i < tq; i++)
-                QK_UNROLL for (int j = 0; j < tk; j++) sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
+            QK_EACH (int i = 0; i < tq; i++)
+                QK_EACH (int j = 0; j < tk; j++) sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
         }
     return v16_reduce_add_16(sums);
 }
 
 /* the scaled scores of qr rows against the 16 keys of a group */
-QK_INLINE void QK_TIER(scores_tile)(const qk_attention_work *w, int r, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
+QK_TILED void QK_TIER(scores_tile)(const qk_attention_work *w, int r, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
                                     const int dtype, const int qr)
 {
     const int kr = 16 / qr;
     for (int j = 0; j < 16; j += kr) {
         float out[16];
         v16_store(out, v16_mul(QK_TIER(scores_16)(w->q + r * w->d, w->d, k, bytes, d, first + j, last, dtype, qr), v16_set1(scale)));
-        QK_UNROLL for (int i = 0; i < qr; i++) memcpy(w->s + (r + i) * QK_PIECE + first + j, out + i * kr, 4 * (size_t)kr);
+        QK_EACH (int i = 0; i < qr; i++) memcpy(w->s + (r + i) * QK_PIECE + first + j, out + i * kr, 4 * (size_t)kr);
     }
 }
 
-QK_INLINE void QK_TIER(scores_of)(const qk_attention_work *w, int rows, const char *k, int64_t bytes, int64_t d, int keys, float scale,
+QK_TILED void QK_TIER(scores_of)(const qk_attention_work *w, int rows, const char *k, int64_t bytes, int64_t d, int keys, float scale,
                                   const int dtype)
 {
     for (int first = 0; first < keys; first += 16)
@@ -227,7 +227,7 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s,
         if (before)
             x = v16_select(m16_first(before), hidden, x);
         v16_store(s + j, x);
-        top = v16_max(top, x);
+        top = v16_max(top, v16_select(v16_isnan(x), v16_set1(INFINITY), x)); /* a NaN must neither get lost nor hide the row */
     }
     *m = v16_reduce_max(top);
     *l = 0;
@@ -252,27 +252,27 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s,
 /* ---- values ---- */
 
 /* o[r .. r+pr)[c .. c + 16 pc) += p * v over the keys [from, to), in key order; n lanes of the last vector exist in v */
-QK_INLINE void QK_TIER(values_tile)(const qk_attention_work *w, float *o, int r, const char *v, int64_t bytes, int64_t c, int from, int to, int n,
+QK_TILED void QK_TIER(values_tile)(const qk_attention_work *w, float *o, int r, const char *v, int64_t bytes, int64_t c, int from, int to, int n,
                                     const int dtype, const int pr, const int pc)
 {
     const int size = dtype == QK_F32 ? 4 : 2;
     const float *p = w->s + r * QK_PIECE;
     v16 acc[16], y[8];
-    QK_UNROLL for (int i = 0; i < pr; i++)
-        QK_UNROLL for (int x = 0; x < pc; x++) acc[i * pc + x] = v16_load(o + (r + i) * w->dv + c + 16 * x);
+    QK_EACH (int i = 0; i < pr; i++)
+        QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_load(o + (r + i) * w->dv + c + 16 * x);
     v += from * bytes + c * size;
     for (int j = from; j < to; j++, v += bytes) {
-        QK_UNROLL for (int x = 0; x < pc; x++) y[x] = v16_load_as(dtype, v + 16 * x * size, n);
-        QK_UNROLL for (int i = 0; i < pr; i++) {
+        QK_EACH (int x = 0; x < pc; x++) y[x] = v16_load_as(dtype, v + 16 * x * size, n);
+        QK_EACH (int i = 0; i < pr; i++) {
             v16 weight = v16_set1(p[i * QK_PIECE + j]);
-            QK_UNROLL for (int x = 0; x < pc; x++) acc[i * pc + x] = v16_fma(weight, y[x], acc[i * pc + x]);
+            QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_fma(weight, y[x], acc[i * pc + x]);
         }
     }
-    QK_UNROLL for (int i = 0; i < pr; i++)
-        QK_UNROLL for (int x = 0; x < pc; x++) v16_store(o + (r + i) * w->dv + c + 16 * x, acc[i * pc + x]);
+    QK_EACH (int i = 0; i < pr; i++)
+        QK_EACH (int x = 0; x < pc; x++) v16_store(o + (r + i) * w->dv + c + 16 * x, acc[i * pc + x]);
 }
 
-QK_INLINE void QK_TIER(values_rows)(const qk_attention_work *w, float *o, int r, const char *v, int64_t bytes, int64_t dv, int from, int to,
+QK_TILED void QK_TIER(values_rows)(const qk_attention_work *w, float *o, int r, const char *v, int64_t bytes, int64_t dv, int from, int to,
                                     const int dtype, const int pr)
 {
     const int pc = V16_ACCUMULATORS == 16 ? (pr == 4 ? 4 : 8) : V16_ACCUMULATORS > pr ? V16_ACCUMULATORS / pr : 1;
@@ -285,7 +285,7 @@ QK_INLINE void QK_TIER(values_rows)(const qk_attention_work *w, float *o, int r,
         QK_TIER(values_tile)(w, o, r, v, bytes, c, from, to, (int)(dv - c), dtype, pr, 1);
 }
 
-QK_INLINE void QK_TIER(values_of)(const qk_attention_work *w, float *o, int rows, const char *v, int64_t bytes, int64_t dv, int keys, const int dtype)
+QK_TILED void QK_TIER(values_of)(const qk_attention_work *w, float *o, int rows, const char *v, int64_t bytes, int64_t dv, int keys, const int dtype)
 {
     for (int base = 0; base < keys; base += QK_KEYS_IN_L1)
         for (int r = 0, n; r < rows; r += n) {
