@@ -867,7 +867,7 @@ def tensor_scatter(past_cache, update, write_indices=None, *, axis=-2, mode="lin
         if start < 0 or (mode == "linear" and start + n > room):
             raise IndexError(f"{func}: write_indices: expected 0 to {room - n} for {n} new entries in {room}, got {start}")
         where = (start + np.arange(n)) % room if mode == "circular" and room else _slice(start, start + n)
-        out[(sample,) + (_slice(None),) * (axis - 1) + (where,)] = new[sample]
+        out[sample][(_slice(None),) * (axis - 1) + (where,)] = new[sample]
     return out
 
 

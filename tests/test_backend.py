@@ -23,7 +23,7 @@ def test_exclusions_name_tests():
 
 
 def model(nodes, inputs, outputs, opset=23, **options):
-    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+    value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"])
     graph = helper.make_graph(nodes, "g", [value(n) for n in inputs], [value(n) for n in outputs], options.pop("initializer", ()))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)], ir_version=10, **options)
 
