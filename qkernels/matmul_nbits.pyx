@@ -39,16 +39,6 @@ cdef enum:
 ACTIVATIONS = ("f32", "int8", "int16")  # the index is the number of int8 digits
 
 
-def _aligned(shape, dtype):
-    """An uninitialized array whose data begins at a multiple of 64 bytes, as vector loads like it."""
-    dtype = np.dtype(dtype)
-    cdef int64_t nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(nbytes + 64, np.uint8)
-    cdef int64_t start = -<int64_t><size_t>cnp.PyArray_DATA(raw) % 64
-    start = start + 64 if start < 0 else start
-    return raw[start:start + nbytes].view(dtype).reshape(shape)
-
-
 cdef int64_t _dimension(object value, str func, str name, int64_t least) except -1:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{func}: {name}: expected an int, got {type(value).__name__}")
@@ -71,11 +61,11 @@ cdef class PackedBlocks:
         self.w.bits, self.w.n, self.w.k, self.w.block_size = bits, n, k, block_size
         self.w.groups, self.w.k_tiles = (self.w.n + 15) // 16, (self.w.k + 31) // 32
         self.w.blocks = 2 * self.w.k_tiles if block_size == 16 else max(pad, (self.w.k + block_size - 1) // block_size)
-        tiles = _aligned((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
+        tiles = _arrays.aligned_empty((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
         zero_points = None if zp_kind == QK_ZP_DEFAULT else \
-            _aligned((self.w.groups, self.w.blocks, 16), np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
+            _arrays.aligned_empty((self.w.groups, self.w.blocks, 16), np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
         self.w.zp_kind = zp_kind
-        self._set_buffers(tiles, _aligned((self.w.groups, self.w.blocks, 16), scale_dtype), zero_points)
+        self._set_buffers(tiles, _arrays.aligned_empty((self.w.groups, self.w.blocks, 16), scale_dtype), zero_points)
         return 0
 
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1:
@@ -90,7 +80,7 @@ cdef class PackedBlocks:
         scales = self._buffers[1]
         narrow = scales.astype(ml_dtypes.bfloat16)
         if (narrow.astype(np.float32).view(np.uint32) == scales.view(np.uint32)).all():
-            packed = _aligned(scales.shape, ml_dtypes.bfloat16)
+            packed = _arrays.aligned_empty(scales.shape, ml_dtypes.bfloat16)
             packed[...] = narrow
             self._set_buffers(self._buffers[0], packed, self._buffers[2])
         return 0
