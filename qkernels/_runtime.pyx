@@ -21,9 +21,9 @@ _FEATURES = {"sse4.2": QK_HAS_SSE42, "avx2": QK_HAS_AVX2, "fma": QK_HAS_FMA, "f1
              "avx512_vnni": QK_HAS_AVX512_VNNI, "avx512_bf16": QK_HAS_AVX512_BF16, "avx_vnni": QK_HAS_AVX_VNNI}
 
 cdef int _best = qk_best_isa(qk_cpu_features())  # QKERNELS_ISA lowers it
-cdef int _isa = _best
-cdef int _threads = 1
-cdef bint _threads_explicit = False
+cdef int _isa
+cdef int _threads
+cdef bint _threads_explicit
 qk_watch_forks()
 
 
@@ -138,16 +138,16 @@ def _default_threads():
     return available_threads(), False
 
 
-def _read_environment():
-    global _best, _isa, _threads, _threads_explicit
-    name = os.environ.get("QKERNELS_ISA", "").strip().lower()
-    if name:
-        if name not in ISA_TIERS:
-            raise ImportError(f"QKERNELS_ISA: expected one of {', '.join(ISA_TIERS)}, got {name!r}")
-        if ISA_TIERS.index(name) > _best:
-            warnings.warn(f"QKERNELS_ISA={name} is beyond this CPU, using {ISA_TIERS[_best]}", RuntimeWarning, stacklevel=2)
-        _isa = _best = min(ISA_TIERS.index(name), _best)
-    _threads, _threads_explicit = _default_threads()
+def _ceiling(name, best):
+    """The index of the highest tier where QKERNELS_ISA is `name` and the machine allows tier `best`."""
+    name = name.strip().lower()
+    if not name:
+        return best
+    if name not in ISA_TIERS:
+        raise ImportError(f"QKERNELS_ISA: expected one of {', '.join(ISA_TIERS)}, got {name!r}")
+    if ISA_TIERS.index(name) > best:
+        warnings.warn(f"QKERNELS_ISA={name} is beyond this CPU, using {ISA_TIERS[best]}", RuntimeWarning, stacklevel=2)
+    return min(ISA_TIERS.index(name), best)
 
 
 def describe():
@@ -158,4 +158,5 @@ def describe():
             "threads": get_num_threads(), "threads_available": available_threads(), "forked": bool(qk_is_forked())}
 
 
-_read_environment()
+_isa = _best = _ceiling(os.environ.get("QKERNELS_ISA", ""), _best)
+_threads, _threads_explicit = _default_threads()

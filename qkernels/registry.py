@@ -6,6 +6,9 @@ import dataclasses
 import importlib
 
 FLOATS = ("float32", "float16", "bfloat16")
+CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+         "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
+_MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +25,8 @@ class Kernel:
         Element types of its main input that the tests cover.
     summary : str
         One line for the documentation.
-    domain, op_type, since_version
-        The ONNX operator; domain None where ONNX has no such operator.
+    domain, op_type, versions
+        The ONNX operator and the since-versions of it that the function implements; domain None where ONNX has no such operator.
     layout : bool
         Pure data movement: needs no benchmark.
     """
@@ -34,7 +37,7 @@ class Kernel:
     summary: str
     domain: str | None = None
     op_type: str | None = None
-    since_version: int | None = None
+    versions: tuple = ()
     layout: bool = False
 
     @property
@@ -45,40 +48,80 @@ class Kernel:
 
 
 KERNELS = (
+    # elementwise
+    Kernel("add", "elementwise", FLOATS, "a + b with broadcasting", "", "Add", (14,)),
+    Kernel("sub", "elementwise", FLOATS, "a - b with broadcasting", "", "Sub", (14,)),
+    Kernel("mul", "elementwise", FLOATS, "a · b with broadcasting", "", "Mul", (14,)),
+    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
+    Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", (24,)),
+    Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
     # attention
-    Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present", "", "Attention", 23),
+    Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present", "", "Attention", (23,)),
     Kernel("cached_attention", "attention", ("float32",), "a decoder layer's norm and rotation of q and k, append to the cache, causal attention"),
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
-           "", "Gather", 13, layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", 13, layout=True),
+           "", "Gather", (13,), layout=True),
+    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
     # normalization
-    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", 23),
+    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
     Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
-           "", "SimplifiedLayerNormalization", 1),
+           "", "SimplifiedLayerNormalization", (1,)),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
-           "com.microsoft", "SkipSimplifiedLayerNormalization", 1),
+           "com.microsoft", "SkipSimplifiedLayerNormalization", (1,)),
     # matmul
-    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", 13),
+    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", (13,)),
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
-    Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", 1),
-    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 4 or 8 bits, prepared for products"),
+    Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
+    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 2, 4 or 8 bits, prepared for products"),
     Kernel("PackedInt8Rows", "matmul_nbits", FLOATS, "int8 weights with a scale per output row, prepared for products"),
-    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 4 or 8 bits in blocks, rounded to nearest"),
+    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 2, 4 or 8 bits in blocks, rounded to nearest"),
+    # quantization
+    Kernel("quantize_linear", "quantization", FLOATS, "codes of values by a scale and a zero point; float results through ml_dtypes",
+           "", "QuantizeLinear", (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("dequantize_linear", "quantization", CODES, "values of codes; float codes through a table", "", "DequantizeLinear",
+           (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
+    Kernel("unpack_int4", "quantization", ("int4", "uint4"), "the elements of such bytes", layout=True),
     # rotary
-    Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", 23),
-    Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", 1),
+    Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", (23,)),
+    Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", (1,)),
     # sampling
-    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", 13),
+    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
     Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
+    # numpy: views and bookkeeping, NumPy itself
+    Kernel("cast_like", "numpy", _MOVED, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("concat", "numpy", _MOVED, "arrays joined along an axis", "", "Concat", (13,), layout=True),
+    Kernel("constant", "numpy", _MOVED, "a constant", "", "Constant", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("constant_of_shape", "numpy", _MOVED, "an array of one value", "", "ConstantOfShape", (9, 20, 21, 23, 24, 25), layout=True),
+    Kernel("expand", "numpy", _MOVED, "broadcasting, as a view", "", "Expand", (13,), layout=True),
+    Kernel("flatten", "numpy", _MOVED, "a matrix of the leading and the other axes", "", "Flatten", (13, 21, 23, 24, 25), layout=True),
+    Kernel("gather_elements", "numpy", _MOVED, "elements by index along an axis", "", "GatherElements", (13,), layout=True),
+    Kernel("gather_nd", "numpy", _MOVED, "slices by index tuples", "", "GatherND", (13,), layout=True),
+    Kernel("identity", "numpy", _MOVED, "the array itself", "", "Identity", (13, 14, 16, 19, 21, 23, 24, 25), layout=True),
+    Kernel("pad", "numpy", _MOVED, "growth at the ends, or cuts", "", "Pad", (13, 18, 19, 21, 23, 24, 25), layout=True),
+    Kernel("range", "numpy", (*FLOATS, "float64", "int16", "int32", "int64"), "start, start + delta, …", "", "Range", (11, 27), layout=True),
+    Kernel("reshape", "numpy", _MOVED, "another shape, as a view where strides allow", "", "Reshape", (13, 14, 19, 21, 23, 24, 25), layout=True),
+    Kernel("scatter_elements", "numpy", _MOVED, "elements written by index along an axis", "", "ScatterElements", (13, 16, 18), layout=True),
+    Kernel("scatter_nd", "numpy", _MOVED, "slices written by index tuples", "", "ScatterND", (13, 16, 18), layout=True),
+    Kernel("shape", "numpy", _MOVED, "the sizes of the axes", "", "Shape", (13, 15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("size", "numpy", _MOVED, "the number of elements", "", "Size", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("slice", "numpy", _MOVED, "every n-th element of a range, as a view", "", "Slice", (13,), layout=True),
+    Kernel("split", "numpy", _MOVED, "parts along an axis, as views", "", "Split", (13, 18), layout=True),
+    Kernel("squeeze", "numpy", _MOVED, "axes of size 1 dropped, as a view", "", "Squeeze", (13, 21, 23, 24, 25), layout=True),
+    Kernel("tensor_scatter", "numpy", _MOVED, "an update written into a copy of a cache", "", "TensorScatter", (24,), layout=True),
+    Kernel("tile", "numpy", _MOVED, "repetition along each axis", "", "Tile", (13,), layout=True),
+    Kernel("transpose", "numpy", _MOVED, "axes in another order, as a view", "", "Transpose", (13, 21, 23, 24, 25), layout=True),
+    Kernel("trilu", "numpy", _MOVED, "a triangle of the last two axes", "", "Trilu", (14,), layout=True),
+    Kernel("unsqueeze", "numpy", _MOVED, "new axes of size 1, as a view", "", "Unsqueeze", (13, 21, 23, 24, 25), layout=True),
 )
 
 
-def find(op_type, domain="", version=None):
-    """The row of an ONNX operator: the newest whose since_version is at most `version` (None: the newest), or None."""
-    rows = [k for k in KERNELS if k.op_type == op_type and k.domain == domain and (version is None or k.since_version <= version)]
-    return max(rows, key=lambda k: k.since_version, default=None)
+def find(op_type, domain="", opset=None):
+    """The row of an ONNX operator for the version that is in force at `opset` (None: the newest), or None."""
+    rows = [(max(v for v in k.versions if opset is None or v <= opset), k) for k in KERNELS
+            if k.op_type == op_type and k.domain == domain and (opset is None or min(k.versions) <= opset)]
+    return max(rows, key=lambda row: row[0], default=(0, None))[1]
 
 
 def markdown():
@@ -87,7 +130,7 @@ def markdown():
              "| function | family | operator | since | dtypes | what it does |", "|---|---|---|---|---|---|"]
     for k in KERNELS:
         operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
-        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {k.since_version or '—'} "
+        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {', '.join(map(str, k.versions)) or '—'} "
                      f"| {', '.join(k.dtypes)} | {k.summary} |")
     return "\n".join(lines) + "\n"
 

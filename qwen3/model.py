@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 import qkernels
-from qwen3.checkpoint import EMBEDDING, Checkpoint, resolve
+from qwen3.checkpoint import EMBEDDING, Checkpoint, resolve, tensor_shapes
 from qwen3.config import Qwen3Config, is_integer, rotary_tables
 from qwen3.generate import generate
 from qwen3.tokenizer import Tokenizer
@@ -75,7 +75,8 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
     checkpoint = Checkpoint(directory)
     head = checkpoint.check(config)
     tokenizer = Tokenizer(directory)
-    packing = Packing(checkpoint, weights, threads, progress)
+    total = sum(checkpoint.nbytes(name) for name in tensor_shapes(config) if name != EMBEDDING or name == head)
+    packing = Packing(checkpoint, weights, threads, progress, total)
     layers = [Layer.pack(packing, f"model.layers.{i}.") for i in range(config.num_hidden_layers)]
     return Qwen3Model(config, tokenizer, layers, packing.vector("model.norm.weight"), packing.linear(head), checkpoint.tensor(EMBEDDING),
                       weights=weights, activations=activations if weights in ("int4", "int8") else "f32", threads=threads,
@@ -84,14 +85,15 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
 
 class Packing:
     """Turns tensors of a checkpoint into what the kernels read, one product at a time; quantizing reads the mapped file directly."""
-
-    def __init__(self, checkpoint, weights, threads, progress):
+    def __init__(self, checkpoint, weights, threads, progress, total):
         self.checkpoint, self.weights, self.threads, self.progress = checkpoint, weights, threads, progress
-        self.done, self.total = 0, sum(checkpoint.nbytes(name) for name in checkpoint.names)
+        self.done, self.total = 0, total
 
     def linear(self, *names):
         """One product for the weights of `names`, stacked along the outputs."""
         tensors = [self.checkpoint.tensor(name) for name in names]
+        if len({t.dtype for t in tensors}) > 1:
+            tensors = [t.astype(np.float32) for t in tensors]
         if self.weights == "int4":
             packed = qkernels.PackedNBits.quantize(tensors, bits=4, block_size=BLOCK_SIZE, threads=self.threads)
         elif self.weights == "int8":
@@ -104,7 +106,7 @@ class Packing:
 
     def vector(self, name):
         self._advance([name])
-        return self.checkpoint.tensor(name).astype(np.float32)
+        return np.float32(self.checkpoint.tensor(name))
 
     def _advance(self, names):
         self.done += sum(self.checkpoint.nbytes(name) for name in names)
@@ -117,7 +119,6 @@ class Packing:
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """The weights of one decoder layer; query, key and value share a product, as do gate and up."""
-
     input_norm: np.ndarray
     qkv: object
     q_norm: np.ndarray
@@ -243,9 +244,8 @@ class Qwen3Model:
             raise TypeError(f"forward: ids: expected a flat sequence of integers, got {ids.dtype} of shape {ids.shape}")
         if not ids.size:
             raise ValueError("forward: ids: expected at least one token")
-        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
-            wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)][0]
-            raise IndexError(f"forward: ids: expected 0 <= id < {self.config.vocab_size}, got {wrong}")
+        if (wrong := ids[(ids < 0) | (ids >= self.config.vocab_size)]).size:
+            raise IndexError(f"forward: ids: expected 0 <= id < {self.config.vocab_size}, got {wrong[0]}")
         if cache.length + ids.size > self.max_context:
             raise ValueError(f"forward: ids: {ids.size} tokens after {cache.length} exceed the context of {self.max_context}")
         return ids.size

@@ -417,7 +417,7 @@ def main():
     parser.add_argument("--evaluate", action="store_true", help="measure the model in --out and stop")
     parser.add_argument("--prompts", type=Path, help="write the held-out prompts to this file and stop")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--lr", type=float, default=4e-3, help="of Muon; AdamW has half")
     parser.add_argument("--warmup", type=int, default=100)
@@ -426,7 +426,7 @@ def main():
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=250)
-    parser.add_argument("--evaluate-every", type=int, default=500)
+    parser.add_argument("--evaluate-every", type=int, default=800)
     args = parser.parse_args()
     if args.prompts:
         lines = ",\n  ".join(json.dumps(p) for p in demo_grammar.held_out_prompts())

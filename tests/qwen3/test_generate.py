@@ -297,7 +297,7 @@ def test_B84_repetition_penalty():
     assert qwen3.Sampler(temperature=0, repetition_penalty=4)(np.array([-2, -3], np.float32), [0]) == 1
     assert qwen3.Sampler(temperature=0, repetition_penalty=1)(logits, [0]) == 0
     assert logits.tolist() == [2, -2, 1]
-    with pytest.raises((IndexError, ValueError), match="3"):
+    with pytest.raises(IndexError, match="previous: .*got 3"):
         qwen3.Sampler(temperature=0, repetition_penalty=2)(logits, [3])
 
 

@@ -1,0 +1,111 @@
+"""What the benchmarks share: shapes, peers, rates, and the certainty that the tier meant is the tier run.
+
+Peers are parameters of the same benchmark, measured in the same run: only ratios within a run mean something. A peer that is not installed
+raises NotImplementedError in `setup`, which asv shows as n/a.
+"""
+import dataclasses
+import importlib
+import time
+
+import ml_dtypes
+import numpy as np
+
+import qkernels
+from qkernels._config import families
+
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Dimensions of a dense Qwen3."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int = 128
+    vocabulary: int = 151_936
+
+
+QWEN3 = {"0.6B": Shape(1024, 3072, 28, 16, 8), "4B": Shape(2560, 9728, 36, 32, 8)}
+
+
+def peer(module):
+    """The module of a peer; n/a where it is missing. torch gets as many threads as qkernels."""
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise NotImplementedError(f"{module} is not installed") from error
+    if module == "torch":
+        found.set_num_threads(qkernels.get_num_threads())
+    return found
+
+
+def assert_tier(family):
+    """In `setup`, untimed: the family runs the best tier of this machine, not what a variable or a missing body left over."""
+    best = qkernels.available_isa()[-1]
+    assert families()[family] == best, f"{family} runs {families()[family]}, not {best}"
+
+
+def normal(*shape, dtype="f32", seed=0, scale=1.0):
+    """Reproducible normally distributed values."""
+    return (np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)).astype(DTYPES.get(dtype, dtype))
+
+
+def seconds(call, budget=0.3, repeat=7):
+    """The shortest time of `repeat` rounds, each of as many calls as a part of the budget holds."""
+    call()
+    start = time.perf_counter()
+    call()
+    number = max(1, int(budget / repeat / max(time.perf_counter() - start, 1e-9)))
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        best = min(best, (time.perf_counter() - start) / number)
+    return best
+
+
+def gigabytes_per_second(call, nbytes):
+    """For `track_` benchmarks of what memory limits; nbytes are read and written once."""
+    return nbytes / seconds(call) / 1e9
+
+
+def giga_macs_per_second(call, m, n, k):
+    """For `track_` benchmarks of products: multiply-accumulates."""
+    return m * n * k / seconds(call) / 1e9
+
+
+def from_memory(make, nbytes, beyond=256 << 20):
+    """A function that returns one of several equal objects in turn, together larger than any cache, so that each is read from memory.
+
+    make() builds one of `nbytes`."""
+    pool, turn = [make() for _ in range(max(1, -(-beyond // nbytes)))], [0]
+
+    def following():
+        turn[0] = (turn[0] + 1) % len(pool)
+        return pool[turn[0]]
+    return following
+
+
+def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, **attributes):
+    """A function that runs one node in ONNX Runtime on `inputs`, a dict of arrays; those that do not change from call to call should be `constants`.
+
+    `constants`, an attribute of that name, lists the inputs that become initializers."""
+    onnx, ort = peer("onnx"), peer("onnxruntime")
+    constants = attributes.pop("constants", ())
+    types = {name: onnx.helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
+    node = onnx.helper.make_node(op_type, list(inputs), [f"y{i}" for i in range(outputs)], domain=domain, **attributes)
+    infos = [onnx.helper.make_tensor_value_info(name, types[name], x.shape) for name, x in inputs.items() if name not in constants]
+    initializers = [onnx.helper.make_tensor(name, types[name], inputs[name].shape, inputs[name].tobytes(), raw=True) for name in constants]
+    main_type = next(iter(types.values()))
+    graph = onnx.helper.make_graph([node], op_type, infos, [onnx.helper.make_tensor_value_info(name, main_type, None) for name in node.output], initializers)
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = qkernels.get_num_threads()
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = {name: x for name, x in inputs.items() if name not in constants}
+    return lambda: session.run(None, feeds)

@@ -1,0 +1,19 @@
+#include "elementwise/elementwise.h"
+
+static const qk_elementwise_table *const tables[QK_ISA_COUNT] = QK_TABLES(elementwise);
+
+void qk_elementwise(int isa, int threads, const qk_elementwise_args *a)
+{
+    void (*run)(const qk_elementwise_args *, int64_t, int64_t) = tables[isa]->elementwise;
+    int64_t n = 1, piece;
+    for (int i = 0; i < a->axes; i++)
+        n *= a->shape[i];
+    if (threads == 1) {
+        run(a, 0, n);
+        return;
+    }
+    piece = qk_ceil_div(qk_ceil_div(n, threads), 64) * 64; /* whole cache lines, so that no two threads write into one */
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int t = 0; t < threads; t++)
+        run(a, qk_min(n, t * piece), qk_min(n, (t + 1) * piece));
+}

@@ -1,0 +1,26 @@
+/* Arithmetic with NumPy's broadcasting, and the sigmoid family. */
+#ifndef QK_ELEMENTWISE_H
+#define QK_ELEMENTWISE_H
+
+#include "simd/tiers.h"
+
+enum qk_elementwise_op { QK_ADD = 0, QK_SUB = 1, QK_MUL = 2, QK_SILU_MUL = 3, QK_SIGMOID = 4, QK_SILU = 5, QK_SWISH = 6 };
+
+/* y = op(a, b) or op(a). Axes are collapsed as far as the strides allow; a stride of 0 repeats. */
+typedef struct {
+    const char *a, *b; /* of dtype, strides in bytes; b is a where op takes one operand */
+    char *y;           /* of dtype, C-contiguous; may be exactly a or b */
+    int op, dtype, axes;
+    float alpha; /* QK_SWISH: y = a * sigmoid(alpha * a) */
+    int64_t shape[64], a_step[64], b_step[64];
+} qk_elementwise_args;
+
+typedef struct {
+    void (*elementwise)(const qk_elementwise_args *args, int64_t first, int64_t last);
+} qk_elementwise_table;
+
+QK_DECLARE_TABLES(qk_elementwise_table, elementwise);
+
+void qk_elementwise(int isa, int threads, const qk_elementwise_args *args);
+
+#endif

@@ -1,0 +1,171 @@
+"""The command `qwen3`: text on standard output, everything else on standard error; exit codes 0, 1 (failed), 2 (usage)."""
+import contextlib
+import functools
+import os
+import sys
+import warnings
+
+from qwen3._extras import MissingExtraError, require
+
+try:
+    click = require("click")
+except MissingExtraError as error:
+    sys.exit(f"Error: {error}")
+
+WEIGHTS, ACTIVATIONS, KV = ("int4", "int8", "bf16", "f32"), ("int16", "int8", "f32"), ("f16", "bf16", "f32")
+
+
+def main(args=None):
+    """Run the command line `args`, by default that of the process, and exit."""
+    warnings.showwarning = lambda message, *_, **__: click.echo(f"Warning: {message}", err=True)
+    cli.main(args, prog_name="qwen3")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="qkernels", message="qwen3 %(version)s")
+def cli():
+    """Run a dense Qwen3 on the CPU. MODEL is a directory, or a hub id in the local cache; by default a tiny demo model."""
+
+
+def _reports_mistakes(command):
+    """What is wrong with a file or an argument is a message, not a traceback."""
+    @functools.wraps(command)
+    def wrapper(*args, **kwargs):
+        try:
+            return command(*args, **kwargs)
+        except BrokenPipeError:
+            _silence_stdout()
+        except (ValueError, IndexError, OSError, MissingExtraError) as error:
+            raise click.ClickException(str(error)) from error
+        except MemoryError as error:
+            raise click.ClickException(f"out of memory: {error}") from error
+
+    return wrapper
+
+
+def _silence_stdout():
+    # The reader has gone (`qwen3 … | head`): what is still buffered must not fail when the interpreter flushes it at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_threads = click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default the physical cores that the process may use.")
+_weights = click.option("--weights", type=click.Choice(WEIGHTS), default="int4", show_default=True, help="How the matrices are packed.")
+
+
+@cli.command()
+@click.argument("model", required=False)
+@click.option("-p", "--prompt", required=True, help="The user's message; - reads standard input and drops one newline at its end.")
+@click.option("--max-new-tokens", type=click.IntRange(0), help="By default until an end token, or the context is full.")
+@click.option("--temperature", type=float, help="0 is greedy. The defaults of sampling are the checkpoint's.")
+@click.option("--top-k", type=int, help="Keep that many candidates; 0 is off.")
+@click.option("--top-p", type=float, help="Keep the likeliest candidates up to this probability.")
+@click.option("--min-p", type=float, help="Drop candidates below this share of the likeliest.")
+@click.option("--repetition-penalty", type=float, help="Make tokens that occurred less likely; 1 is off.")
+@click.option("--seed", type=int, help="Of the sampler; by default drawn, and shown.")
+@_weights
+@click.option("--activations", type=click.Choice(ACTIVATIONS), default="int16", show_default=True, help="Precision of the matrices' inputs.")
+@click.option("--kv", type=click.Choice(KV), default="f16", show_default=True, help="Precision of the key-value cache.")
+@_threads
+@click.option("--max-context", type=click.IntRange(1), default=4096, show_default=True, help="Tokens of prompt and text together.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
+@click.option("--no-think", is_flag=True, help="Ask for an answer without reasoning.")
+@click.option("--ignore-eos", is_flag=True, help="Go on after end tokens, for measurements.")
+@_reports_mistakes
+def generate(model, prompt, max_new_tokens, weights, activations, kv, threads, max_context, raw, no_think, ignore_eos, **sampling):
+    """Write the model's answer to a prompt."""
+    from qwen3.generate import Sampler
+
+    text = _prompt(prompt)
+    if raw and no_think:
+        raise click.UsageError("--no-think is a matter of the chat template, which --raw leaves out")
+    try:
+        Sampler(**{name: value for name, value in sampling.items() if value is not None})
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with _progress() as progress:
+        from qwen3.model import load
+
+        model = load(model, weights=weights, activations=activations, threads=threads, max_context=max_context, kv=kv, progress=progress)
+    if not raw:
+        text = model.tokenizer.apply_chat_template([{"role": "user", "content": text}], enable_thinking=not no_think)
+    sampler = Sampler.from_config(model.config, **sampling)
+    generation = model.generate(model.tokenizer.encode(text), max_new_tokens=max_new_tokens, sampler=sampler, ignore_eos=ignore_eos)
+    interrupted = _write(generation)
+    click.echo(_statistics(generation.stats, sampler, model), err=True)
+    sys.exit(1 if interrupted else 0)
+
+
+def _prompt(prompt):
+    try:
+        if prompt == "-":
+            prompt = sys.stdin.buffer.read().decode()
+            prompt = prompt.removesuffix("\n").removesuffix("\r")
+        prompt.encode()
+    except UnicodeError as error:
+        raise click.BadParameter(f"not UTF-8: {error}", param_hint="-p") from error
+    if not prompt:
+        raise click.BadParameter("the prompt is empty", param_hint="-p")
+    return prompt
+
+
+def _write(generation):
+    """Stream the text; true if the user broke it off. A reader that goes away ends it as well."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        for step in generation:
+            sys.stdout.write(step.text)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+        return True
+    except BrokenPipeError:
+        _silence_stdout()
+    return False
+
+
+@contextlib.contextmanager
+def _progress():
+    """A callable for `load` that moves a bar on a terminal; None where standard error is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns, console = require("rich.progress"), require("rich.console").Console(stderr=True)
+    with columns.Progress("Packing weights", columns.BarColumn(), columns.DownloadColumn(), columns.TransferSpeedColumn(), console=console,
+                          transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _statistics(stats, sampler, model):
+    import qkernels
+
+    end = {"stop": "ended by an end token", "length": "ended by the length"}.get(stats.finish_reason, "broken off")
+    drawn = f", seed {sampler.seed}" if sampler.temperature > 0 else ""
+    return "\n".join([
+        f"prompt     {stats.prompt_tokens} tokens, TTFT {stats.first_token_seconds:.3f} s, {stats.prompt_tokens_per_second:.1f} tok/s",
+        f"generated  {stats.new_tokens} tokens, TPOT {1000 * stats.seconds_per_token:.2f} ms, {stats.tokens_per_second:.1f} tok/s, {end}{drawn}",
+        f"machine    {model.threads or qkernels.get_num_threads()} threads, {qkernels.get_isa()}, weights {model.weights}, "
+        f"activations {model.activations}, cache {model.kv}, peak memory {_peak_memory() / 2**20:.0f} MiB",
+    ])
+
+
+def _peak_memory():
+    """Largest resident size of the process so far, in bytes, mapped weights included."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@cli.command()
+@click.argument("model", required=False)
+@_weights
+@_reports_mistakes
+def inspect(model, weights):
+    """Show what a checkpoint holds and how it would be packed, without loading it."""
+    from qwen3.inspection import describe
+
+    click.echo(describe(model, weights))
