@@ -8,8 +8,34 @@ from qkernels.layout import cast, gather
 from qkernels.matmul import PackedMatrix, gemm, matmul
 from qkernels.matmul_nbits import PackedInt8Rows, PackedNBits, matmul_nbits, quantize_nbits
 from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
-from qkernels.quantization import (dequantize_linear, dynamic_quantize_linear, matmul_integer, pack_int4, qlinear_matmul, quantize_linear,
-                                   unpack_int4)
+from qkernels.numpy_ops import (
+    cast_like,
+    concat,
+    constant,
+    constant_of_shape,
+    expand,
+    flatten,
+    gather_elements,
+    gather_nd,
+    identity,
+    pad,
+    range,
+    reshape,
+    scatter_elements,
+    scatter_nd,
+    shape,
+    size,
+    slice,
+    split,
+    squeeze,
+    tensor_scatter,
+    tile,
+    transpose,
+    trilu,
+    unsqueeze,
+)
+from qkernels.quantization import (dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
+                                   qlinear_matmul, quantize_linear, unpack_int4)
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
 
@@ -24,7 +50,12 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "PackedMatrix", "gemm", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
            "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
-           "dequantize_linear", "dynamic_quantize_linear", "matmul_integer", "pack_int4", "qlinear_matmul", "quantize_linear", "unpack_int4",
+           "dequantize_linear", "dynamic_quantize_linear", "gather_block_quantized", "matmul_integer", "pack_int4", "qlinear_matmul",
+           "quantize_linear", "unpack_int4",
            "rotary_embedding",
            "argmax", "sample",
+           # without range and slice, so that a star import leaves Python's own alone
+           "cast_like", "concat", "constant", "constant_of_shape", "expand", "flatten", "gather_elements", "gather_nd", "identity", "pad",
+           "reshape", "scatter_elements", "scatter_nd", "shape", "size", "split", "squeeze", "tensor_scatter", "tile", "transpose", "trilu",
+           "unsqueeze",
            "contrib"]

@@ -453,7 +453,7 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
     --------
     >>> import numpy as np, qkernels
     >>> data = np.full((2, 8), 0xAA, np.uint8)  # codes 10, zero point 8
-    >>> qkernels.contrib.gather_block_quantized(data, [1, 2], np.float32([[1], [0.5]]), block_size=16)[:, :3]
+    >>> qkernels.gather_block_quantized(data, [1, 2], np.float32([[1], [0.5]]), block_size=16)[:, :3]
     array([[1., 1., 1.],
            [0., 0., 0.]], dtype=float32)
     """

@@ -8,6 +8,7 @@ import importlib
 FLOATS = ("float32", "float16", "bfloat16")
 CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
          "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
+_MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ KERNELS = (
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13,), layout=True),
+    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
     # normalization
     Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
     Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
@@ -85,7 +86,7 @@ KERNELS = (
     Kernel("matmul_integer", "quantization", ("uint8", "int8"), "8-bit product, exact in int32", "", "MatMulInteger", (10,)),
     Kernel("qlinear_matmul", "quantization", ("uint8", "int8", *CODES[9:13]), "8-bit product with a quantized result; float8 through float32",
            "", "QLinearMatMul", (10, 21)),
-    Kernel("contrib.gather_block_quantized", "quantization", (*CODES[:2], "int4", "uint4", *CODES[9:14]), "entries of block-quantized data, dequantized",
+    Kernel("gather_block_quantized", "quantization", (*CODES[:2], "int4", "uint4", *CODES[9:14]), "entries of block-quantized data, dequantized",
            "com.microsoft", "GatherBlockQuantized", (1,)),
     Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
     Kernel("unpack_int4", "quantization", ("int4", "uint4"), "the elements of such bytes", layout=True),
@@ -95,6 +96,31 @@ KERNELS = (
     # sampling
     Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
     Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
+    # numpy: views and bookkeeping, NumPy itself
+    Kernel("cast_like", "numpy", _MOVED, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("concat", "numpy", _MOVED, "arrays joined along an axis", "", "Concat", (13,), layout=True),
+    Kernel("constant", "numpy", _MOVED, "a constant", "", "Constant", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("constant_of_shape", "numpy", _MOVED, "an array of one value", "", "ConstantOfShape", (9, 20, 21, 23, 24, 25), layout=True),
+    Kernel("expand", "numpy", _MOVED, "broadcasting, as a view", "", "Expand", (13,), layout=True),
+    Kernel("flatten", "numpy", _MOVED, "a matrix of the leading and the other axes", "", "Flatten", (13, 21, 23, 24, 25), layout=True),
+    Kernel("gather_elements", "numpy", _MOVED, "elements by index along an axis", "", "GatherElements", (13,), layout=True),
+    Kernel("gather_nd", "numpy", _MOVED, "slices by index tuples", "", "GatherND", (13,), layout=True),
+    Kernel("identity", "numpy", _MOVED, "the array itself", "", "Identity", (13, 14, 16, 19, 21, 23, 24, 25), layout=True),
+    Kernel("pad", "numpy", _MOVED, "growth at the ends, or cuts", "", "Pad", (13, 18, 19, 21, 23, 24, 25), layout=True),
+    Kernel("range", "numpy", (*FLOATS, "float64", "int16", "int32", "int64"), "start, start + delta, …", "", "Range", (11, 27), layout=True),
+    Kernel("reshape", "numpy", _MOVED, "another shape, as a view where strides allow", "", "Reshape", (13, 14, 19, 21, 23, 24, 25), layout=True),
+    Kernel("scatter_elements", "numpy", _MOVED, "elements written by index along an axis", "", "ScatterElements", (13, 16, 18), layout=True),
+    Kernel("scatter_nd", "numpy", _MOVED, "slices written by index tuples", "", "ScatterND", (13, 16, 18), layout=True),
+    Kernel("shape", "numpy", _MOVED, "the sizes of the axes", "", "Shape", (13, 15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("size", "numpy", _MOVED, "the number of elements", "", "Size", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("slice", "numpy", _MOVED, "every n-th element of a range, as a view", "", "Slice", (13,), layout=True),
+    Kernel("split", "numpy", _MOVED, "parts along an axis, as views", "", "Split", (13, 18), layout=True),
+    Kernel("squeeze", "numpy", _MOVED, "axes of size 1 dropped, as a view", "", "Squeeze", (13, 21, 23, 24, 25), layout=True),
+    Kernel("tensor_scatter", "numpy", _MOVED, "an update written into a copy of a cache", "", "TensorScatter", (24,), layout=True),
+    Kernel("tile", "numpy", _MOVED, "repetition along each axis", "", "Tile", (13,), layout=True),
+    Kernel("transpose", "numpy", _MOVED, "axes in another order, as a view", "", "Transpose", (13, 21, 23, 24, 25), layout=True),
+    Kernel("trilu", "numpy", _MOVED, "a triangle of the last two axes", "", "Trilu", (14,), layout=True),
+    Kernel("unsqueeze", "numpy", _MOVED, "new axes of size 1, as a view", "", "Unsqueeze", (13, 21, 23, 24, 25), layout=True),
 )
 
 

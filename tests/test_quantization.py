@@ -334,7 +334,7 @@ def gathers(draw):
                 block_size=draw(st.sampled_from([16, 32, 128] + [0] * is_float)), count=draw(st.sampled_from([(), (0,), (3,), (2, 2)])))
 
 
-@pytest.mark.differential("contrib.gather_block_quantized")
+@pytest.mark.differential("gather_block_quantized")
 @given(p=gathers(), scale_dtype=float_dtypes)
 def test_gather_block_quantized_against_specification(p, scale_dtype):
     per = 8 // p["bits"] if p["kind"] == np.uint8 else 1
@@ -355,7 +355,7 @@ def test_gather_block_quantized_against_specification(p, scale_dtype):
     assert_equal_bits(out, y)
 
 
-@pytest.mark.differential("contrib.gather_block_quantized")
+@pytest.mark.differential("gather_block_quantized")
 @given(seed=seeds, bits=st.sampled_from([4, 8]), block_size=st.sampled_from([16, 32]), with_zeros=st.booleans(), native=st.booleans())
 def test_gather_block_quantized_against_onnx_runtime(seed, bits, block_size, with_zeros, native):
     ort = pytest.importorskip("onnxruntime")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qkernels
-from qkernels import registry
+from qkernels import _selfcheck, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 # public, but no kernel: the runtime, a cache's bookkeeping, a namespace
@@ -60,6 +60,10 @@ def test_every_kernel_has_a_benchmark():
     assert not benchmarks() - set(NAMES), "benchmarks that name no kernel"
 
 
+def test_every_family_is_in_the_self_check():
+    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_documented_example(name):
     function = next(k for k in registry.KERNELS if k.name == name).function
@@ -74,7 +78,7 @@ def test_documented_example(name):
 
 
 def test_public_names_are_registered():
-    public = {*qkernels.__all__, *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
+    public = {*qkernels.__all__, "range", "slice", *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
     functions = {k.function for k in registry.KERNELS}
     for name in public - NOT_KERNELS:
         *path, last = name.split(".")
