@@ -5,10 +5,9 @@ from qkernels.attention import attention, cached_attention
 from qkernels.elementwise import add, mul, sigmoid, silu, silu_mul, sub
 from qkernels.kv_cache import KVCache
 from qkernels.layout import cast, gather
-from qkernels.matmul import PackedMatrix, matmul
+from qkernels.matmul import PackedMatrix, gemm, matmul
 from qkernels.matmul_nbits import PackedInt8Rows, PackedNBits, matmul_nbits, quantize_nbits
 from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
-from qkernels.quantization import dequantize_linear, pack_int4, quantize_linear, unpack_int4
 from qkernels.numpy_ops import (
     cast_like,
     concat,
@@ -35,6 +34,8 @@ from qkernels.numpy_ops import (
     trilu,
     unsqueeze,
 )
+from qkernels.quantization import (dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
+                                   qlinear_matmul, quantize_linear, unpack_int4)
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
 
@@ -46,10 +47,11 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "KVCache", "attention", "cached_attention",
            "add", "mul", "sigmoid", "silu", "silu_mul", "sub",
            "cast", "gather",
-           "PackedMatrix", "matmul",
+           "PackedMatrix", "gemm", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
            "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
-           "dequantize_linear", "pack_int4", "quantize_linear", "unpack_int4",
+           "dequantize_linear", "dynamic_quantize_linear", "gather_block_quantized", "matmul_integer", "pack_int4", "qlinear_matmul",
+           "quantize_linear", "unpack_int4",
            "rotary_embedding",
            "argmax", "sample",
            # without range and slice, so that a star import leaves Python's own alone

@@ -68,6 +68,19 @@ def _(rng):
     return lambda t: _kernel("PackedInt8Rows")(w, threads=t)(x, threads=t), np.float64(x) @ np.float64(w).T, 2e-2
 
 
+@check("dequantize_linear")
+def _(rng):
+    x, scale, zero = rng.integers(0, 256, (300, 1031), np.uint8), rng.standard_normal((300, 65)).astype(np.float32), rng.integers(0, 256, (300, 65), np.uint8)
+    spread = lambda v: np.repeat(np.float64(v), 16, 1)[:, :1031]
+    return lambda t: _kernel("dequantize_linear")(x, scale, zero, block_size=16, threads=t), (x - spread(zero)) * spread(scale), 1e-7
+
+
+@check("matmul_integer")
+def _(rng):
+    a, b = rng.integers(0, 256, (130, 517), np.uint8), rng.integers(-128, 128, (517, 301)).astype(np.int8)
+    return lambda t: _kernel("matmul_integer")(a, b, np.uint8(128), np.int8(-3), threads=t), (np.int64(a) - 128) @ (np.int64(b) + 3), 0
+
+
 @check("rotary_embedding")
 def _(rng):
     x, positions = rng.standard_normal((1, 8, 500, 64)).astype(np.float32), rng.permutation(500)[None]
