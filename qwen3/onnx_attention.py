@@ -12,7 +12,7 @@ def lower(low, node):
     """Turn an attention node with past inputs and present outputs into a step on the cache, or leave it, with the reason in its status."""
     reason = (_group_query if node.op.startswith("com") else _standard)(low, node)
     if reason:
-        low.uncached = [*getattr(low, "uncached", []), f"{node.name}: {reason}"]
+        low.uncached.append(f"{node.name}: {reason}")
 
 
 def _leaves(low, name):
@@ -149,7 +149,9 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
 
     low.cache_layers += 1
     low.cache_shape = (kv_heads, d)
-    low.cache_positions = min([getattr(low, "cache_positions", 2**31 - 1), *(low.constants[n].shape[0] for n in tables.values())])
+    if tables:
+        low.rotary = tables["cos"], tables["sin"]
+        low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in tables.values()))
     low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=True, aliases=False))
     return None
 

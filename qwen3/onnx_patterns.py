@@ -148,6 +148,7 @@ class Lowering:
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
         self.cache_layers, self.cached = 0, cached
+        self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
             self.kept = {*outputs}
         self._fold()
