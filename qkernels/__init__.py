@@ -34,6 +34,7 @@ from qkernels.numpy_ops import (
     trilu,
     unsqueeze,
 )
+from qkernels.quantization import dequantize_linear, pack_int4, quantize_linear, unpack_int4
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
 
@@ -48,6 +49,7 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "PackedMatrix", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
            "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
+           "dequantize_linear", "pack_int4", "quantize_linear", "unpack_int4",
            "rotary_embedding",
            "argmax", "sample",
            # without range and slice, so that a star import leaves Python's own alone

@@ -68,7 +68,9 @@ cdef cnp.ndarray same_float_input(object x, int code, str func, str arg):
 cdef cnp.ndarray int_input(object x, str func, str arg):
     """A contiguous int64 array from an integer array."""
     cdef cnp.ndarray a = as_array(x, func, arg)
-    if a.dtype.kind not in "iu" or a.dtype == np.uint64: # which may not fit int64
+    if a.dtype.kind not in "iu":
+        raise TypeError(f"{func}: {arg}: expected an integer dtype, got {a.dtype}")
+    if a.dtype == np.uint64:
         raise TypeError(f"{func}: {arg}: expected an integer dtype that fits int64, got {a.dtype}")
     return contiguous(a.astype(np.int64, copy=False))
 

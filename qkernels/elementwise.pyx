@@ -268,6 +268,8 @@ def silu(x, *, alpha=1.0, out=None, threads=None):
     cdef float factor = alpha
     if not -np.inf < factor < np.inf:
         raise ValueError(f"silu: alpha: expected a finite number, got {alpha}")
+    if factor == 0: # sigmoid is 1/2
+        return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, "silu", "x", "alpha")
     return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, "silu", "x", "x")
 
 

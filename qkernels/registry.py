@@ -7,6 +7,8 @@ import importlib
 
 FLOATS = ("float32", "float16", "bfloat16")
 _MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
+CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+         "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +73,16 @@ KERNELS = (
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
     Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
-    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 4 or 8 bits, prepared for products"),
+    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 2, 4 or 8 bits, prepared for products"),
     Kernel("PackedInt8Rows", "matmul_nbits", FLOATS, "int8 weights with a scale per output row, prepared for products"),
-    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 4 or 8 bits in blocks, rounded to nearest"),
+    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 2, 4 or 8 bits in blocks, rounded to nearest"),
+    # quantization
+    Kernel("quantize_linear", "quantization", FLOATS, "codes of values by a scale and a zero point; float results through ml_dtypes",
+           "", "QuantizeLinear", (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("dequantize_linear", "quantization", CODES, "values of codes; float codes through a table", "", "DequantizeLinear",
+           (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
+    Kernel("unpack_int4", "quantization", ("int4", "uint4"), "the elements of such bytes", layout=True),
     # rotary
     Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", (23,)),
     Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", (1,)),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qkernels
-from qkernels import registry
+from qkernels import _selfcheck, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 # public, but no kernel: the runtime, a cache's bookkeeping, a namespace
@@ -58,6 +58,10 @@ def test_every_kernel_has_a_differential_test():
 def test_every_kernel_has_a_benchmark():
     assert not {k.name for k in registry.KERNELS if not k.layout} - benchmarks()
     assert not benchmarks() - set(NAMES), "benchmarks that name no kernel"
+
+
+def test_every_family_is_in_the_self_check():
+    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
 
 
 @pytest.mark.parametrize("name", NAMES)
