@@ -192,3 +192,21 @@ def profile(model, prompt_tokens, tokens, **options):
     from qwen3.onnx_inspection import profile_graph
 
     click.echo(profile_graph(model, prompt=prompt_tokens, tokens=tokens, **options))
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("out", type=click.Path())
+@click.option("--contract", type=click.Choice(("ort-int4", "float", "int4-qdq")), default="ort-int4", show_default=True, help="Which graph to write.")
+@click.option("--dtype", type=click.Choice(("bf16", "f32")), help="Of the float and int4-qdq graphs; bf16 by default.")
+@click.option("--accuracy-level", type=click.IntRange(0, 4), default=4, show_default=True, help="What ort-int4 permits activations to be: 4 is int8.")
+@_threads
+@_reports_mistakes
+def export(model, out, **options):
+    """Write the checkpoint MODEL as an ONNX decoder graph into the directory OUT."""
+    from qwen3.onnx_export import export as write
+
+    with _progress() as progress:
+        metadata = write(model, out, progress=progress, **options)
+    graph = metadata["graph"]
+    click.echo(f"{out}: {metadata['contract']}, {graph['nodes']} nodes, {graph['initializers']} initializers", err=True)

@@ -1,8 +1,9 @@
 """Attention nodes on the persistent cache: one call for the norms of q and k, the rotation, the append and the attention itself."""
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import qkernels
+from qwen3.onnx_file import OnnxError
 from qwen3.onnx_patterns import Step
 
 __all__ = ["lower"]
@@ -117,13 +118,13 @@ def _source(low, nodes, parts, widths):
     return None, []
 
 
-def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out):
+def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True):
     """The step; `parts` are q, k and v, or q alone with all three in it."""
     layer = low.cache_layers
     inputs, why = list(parts), []
     if parts[1] is None:
         inputs = [parts[0]]
-    elif d is not None:
+    elif d is not None and three:
         source, extra = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
         if source is not None:
             inputs, nodes = [source], [*extra, *nodes]
@@ -140,10 +141,17 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
         options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads)
 
         def run(arrays, context):
+            if not three:
+                arrays = [a.transpose(0, 2, 1, 3).reshape(a.shape[0], a.shape[2], -1) for a in arrays]
             qkv = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1)
+            dtype = qkv.dtype
+            if dtype != np.float32:
+                qkv = qkernels.cast(qkv, np.float32)
             width = qkv.shape[-1] * heads // (heads + 2 * kv_heads)
             y = context.new((*qkv.shape[:-1], width))
-            return (qkernels.cached_attention(context.cache, layer, qkv, out=y, **options),)
+            y = qkernels.cached_attention(context.cache, layer, qkv, out=y, **options)
+            y = y if dtype == np.float32 else qkernels.cast(y, dtype)
+            return (y if three else y.reshape(*y.shape[:-1], heads, -1).transpose(0, 2, 1, 3),)
 
         return run
 
@@ -152,9 +160,152 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
     if tables:
         low.rotary = tables["cos"], tables["sin"]
         low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in tables.values()))
-    low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=True, aliases=False))
+    low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three, aliases=False))
     return None
 
 
 def _standard(low, node):
-    return "ai.onnx Attention has no cached form here yet"
+    a = node.attributes
+    q, k, v, mask, past_k, past_v, padding = (node.inputs + [None] * 7)[:7]
+    outputs = node.outputs + [None] * (4 - len(node.outputs))
+    if outputs[3] is not None or padding is not None:
+        return "its scores are asked for" if outputs[3] is not None else "nonpad_kv_seqlen has no cached form here"
+    if a.get("softcap", 0.0) or a.get("left_window_size", -1) != -1 or a.get("right_window_size", -1) not in (-1, 0):
+        return "softcap and windows have no cached form here"
+    nodes = [node]
+    if past_k is None:
+        # the past joined outside of the node
+        joined = [_joined(low, name, node) for name in (k, v)]
+        if any(j is None for j in joined):
+            return "its keys and values are not joined with an input of the graph"
+        (past_k, k, present_k, first), (past_v, v, present_v, second) = joined
+        nodes = [*first, *second, node]
+        pair = [(n, (past,), (present,)) for n, past, present in ((first[0], past_k, present_k), (second[0], past_v, present_v))]
+        if any(low.readers.get(past[0]) != [n] or present[0] in low.outputs or present[0] not in low.graph.outputs for n, past, present in pair):
+            return "its past and present are not an input and an output of the graph"
+    elif not _cache_pair(low, node, (past_k, past_v), outputs[1:3]):
+        return "its past and present are not an input and an output of the graph"
+    kind, shape = low.graph.inputs[past_k]
+    if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+        return f"the shape of {past_k} does not say how many heads there are"
+    kv_heads, d = shape[1], shape[3] if isinstance(shape[3], int) else None
+    heads = a.get("q_num_heads") or _heads_before(low, q)
+    if heads is None:
+        return "the number of its heads is not to be seen"
+    if mask is not None or not a.get("is_causal", 0):
+        problem = _causal(low, node, mask, bool(a.get("is_causal", 0)))
+        if problem:
+            return problem
+    norms, tables, epsilon = {}, {}, 1e-6
+    parts = (q, k, v)
+    three = a.get("q_num_heads") is not None
+    if three and kind == TensorProto.FLOAT and d is not None:
+        turned = [_rotary(low, name, node, d) for name in (q, k)]
+        if all(t is not None for t in turned) and turned[0][1:3] == turned[1][1:3]:
+            (q1, cos, sin, n1), (k1, _, _, n2) = turned
+            peeled = [_peel(low, q1, n1, heads * d, d), _peel(low, k1, n2, kv_heads * d, d)]
+            tables, nodes = {"cos": cos, "sin": sin}, [n1, n2, *nodes]
+            if all(x is not None for x in peeled) and peeled[0][2] == peeled[1][2]:
+                (q1, q_norm, epsilon, q_nodes), (k1, k_norm, _, k_nodes) = peeled
+                norms, nodes = {"q_norm": q_norm, "k_norm": k_norm}, [*q_nodes, *k_nodes, *nodes]
+            parts = (q1, k1, v)
+    return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), outputs[0], three)
+
+
+def _joined(low, name, node):
+    """(past, new value, present, nodes) of keys or values that are Concat(past, new)."""
+    concat = low.made_by(name, "Concat")
+    if concat is None or len(concat.inputs) != 2 or concat.attributes.get("axis") not in (2, -2) or low.readers.get(name) != [node]:
+        return None
+    past, new = concat.inputs
+    return (past, new, name, [concat]) if past in low.graph.inputs else None
+
+
+def _heads_before(low, name):
+    """Heads of a four-dimensional query, from the Reshape before it."""
+    for _ in range(12):
+        node = low.producer.get(name, (None,))[0]
+        if node is None:
+            return None
+        if node.op == "Reshape":
+            target = low.small(node.inputs[1])
+            return target[2] if target and len(target) == 4 and target[2] > 0 else None
+        name = node.inputs[0]
+    return None
+
+
+def _rotary(low, name, reader, d):
+    """(source, cos, sin, node) where a value is the rotation of another by constant float32 tables at the tokens' own positions."""
+    node = low.made_by(name, "RotaryEmbedding")
+    if node is None or not low.only_reader(name, reader) or len(node.inputs) < 4 or node.inputs[3] is None:
+        return None
+    x, cos, sin, positions = node.inputs
+    a = node.attributes
+    tables = [low.constants.get(n) for n in (cos, sin)]
+    if any(t is None or t.shape[1:] != (d // 2,) or t.kind != TensorProto.FLOAT for t in tables):
+        return None
+    if a.get("interleaved", 0) or a.get("rotary_embedding_dim", 0) not in (0, d) or _counts(low, positions):
+        return None
+    return x, cos, sin, node
+
+
+SAMPLES = ((0, 3), (2, 1), (3, 2), (0, 1))  # (past, new) for which masks and positions are looked at
+
+
+def _evaluate(low, name, past, new):
+    """A value of the graph for one unpadded sequence of zeros, from a plan of its own; OnnxError where it cannot be run."""
+    key = name, past, new
+    if key not in low.evaluated:
+        from qwen3.onnx_graph import Plan
+
+        if name not in low.samples:
+            low.samples[name] = Plan(low.graph, [name], low.weights, threads=1)
+        plan, feeds = low.samples[name], {}
+        for feed in plan.inputs:
+            kind, shape = low.graph.inputs[feed]
+            dtype = helper.tensor_dtype_to_np_dtype(kind)
+            if feed == "input_ids":
+                feeds[feed] = np.zeros((1, new), dtype)
+            elif feed == "attention_mask":
+                feeds[feed] = np.ones((1, past + new), dtype)
+            elif feed == "position_ids":
+                feeds[feed] = np.arange(past, past + new, dtype=dtype)[None]
+            elif feed == "cache_position":
+                feeds[feed] = np.arange(past, past + new, dtype=dtype)
+            elif shape is not None and len(shape) == 4 and "past" in feed:
+                feeds[feed] = np.zeros([1, shape[1] if isinstance(shape[1], int) else 1, past, shape[3] if isinstance(shape[3], int) else 1], dtype)
+            else:
+                raise OnnxError(f"input {feed} is none that a decoder is fed")
+        low.evaluated[key] = plan.run(feeds)[0]
+    return low.evaluated[key]
+
+
+def _counts(low, positions):
+    """None where a value is past, past + 1, … for an unpadded sequence; else why not."""
+    try:
+        for past, new in SAMPLES:
+            if not np.array_equal(_evaluate(low, positions, past, new).reshape(-1), np.arange(past, past + new)):
+                return "its positions are not those of the tokens"
+    except (OnnxError, ValueError, TypeError, IndexError) as error:
+        return f"its positions could not be looked at: {error}"
+    return None
+
+
+def _causal(low, node, mask, causal):
+    """None where mask and is_causal together show each token exactly itself and all before it, for an unpadded sequence; else why not."""
+    if mask is None:
+        return "it is not causal"
+    try:
+        for past, new in SAMPLES:
+            m = np.asarray(_evaluate(low, mask, past, new))
+            seen = np.tri(new, past + new, past, dtype=bool)
+            if m.ndim == 0 or m.shape[-1] != past + new:
+                return f"its mask has shape {m.shape} for {new} tokens after {past}"
+            m = np.broadcast_to(m, np.broadcast_shapes(m.shape, seen.shape))
+            visible = m if m.dtype == bool else m.astype(np.float64) == 0
+            hidden = ~m if m.dtype == bool else m.astype(np.float64) <= -1e4
+            if not (visible | ~seen).all() or not (causal or (hidden | seen).all()):
+                return "its mask is not the causal one"
+    except (OnnxError, ValueError, TypeError, IndexError) as error:
+        return f"its mask could not be looked at: {error}"
+    return None

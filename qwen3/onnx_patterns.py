@@ -148,6 +148,7 @@ class Lowering:
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
         self.cache_layers, self.cached = 0, cached
+        self.evaluated, self.samples = {}, {}  # values of the graph looked at for single sequences
         self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
             self.kept = {*outputs}
@@ -203,11 +204,11 @@ class Lowering:
     def _fold(self):
         """Constant nodes, views of constants, and small arithmetic on constants."""
         for node in self.graph.nodes:
-            if not node.inputs and node.op != "Constant" or any(n is not None and n not in self.constants for n in node.inputs):
+            if node.op == "DequantizeLinear" or not node.inputs and node.op != "Constant" or any(n is not None and n not in self.constants for n in node.inputs):
                 continue
             if node.op == "Constant":
                 self._constant(node)
-            elif node.op in VIEWS and not self.constants[node.inputs[0]].packed and math.prod(self.constants[node.inputs[0]].shape) > FOLD_ELEMENTS:
+            elif node.op in VIEWS and not self.constants[node.inputs[0]].packed:
                 self._fold_view(node)
             elif all(n is None or math.prod(self.constants[n].shape) <= FOLD_ELEMENTS and not self.constants[n].packed for n in node.inputs):
                 self._fold_small(node)
