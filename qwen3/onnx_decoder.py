@@ -6,7 +6,7 @@ import numpy as np
 
 import qkernels
 from qwen3.config import ConfigError, Fields, Qwen3Config, tokenizer_eos
-from qwen3.model import CACHE_DTYPES, Qwen3Model
+from qwen3.model import CACHE_DTYPES, DEFAULT_CONTEXT, Qwen3Model
 from qwen3.onnx_file import OnnxError
 from qwen3.onnx_graph import Context, OnnxModel, Plan, find_model
 from qwen3.tokenizer import Tokenizer
@@ -14,6 +14,8 @@ from qwen3.tokenizer import Tokenizer
 __all__ = ["OnnxDecoder"]
 
 POSITIONS = ("position_ids", "cache_position")
+TOKENWISE = {"take_rows", "gather", "rms_normalization", "skip_simplified_layer_normalization", "PackedNBits", "PackedMatrix", "silu_mul", "silu", "add", "mul",
+             "sigmoid", "cached_attention", "cast"}
 
 
 class GraphCache(qkernels.KVCache):
@@ -91,9 +93,14 @@ class OnnxDecoder(Qwen3Model):
         self._logits = "logits" if "logits" in graph.outputs else next(iter(graph.outputs))
         self._past = self._pairs(graph)
         options = dict(activations=activations, threads=threads)
-        self.plan = Plan(graph, [self._logits], self.model.weights, cached=True, **options)
+        self.plan = Plan(graph, [self._logits], self.model.weights, cached=True, positions=max_context or DEFAULT_CONTEXT, **options)
+        self.uncached = self.plan.uncached
         if not self._past:
-            self.cache_kind = "none"
+            # a graph of whole sequences: each token by itself but for attention, which can then be continued
+            alone = self.plan.cache_layers and self.plan.inputs == ["input_ids"] and all(step.kernel.partition(",")[0] in TOKENWISE for step in self.plan.steps)
+            self.cache_kind = "persistent" if alone and not self.uncached else "none"
+            if self.cache_kind == "none":
+                self.plan = self.model.plan_for([self._logits])
         elif self.plan.cache_layers and not self._past.keys() & {*self.plan.inputs}:
             self.cache_kind = "persistent"
         else:

@@ -86,11 +86,14 @@ class Plan:
         Past and present keys and values live in a `qkernels.KVCache` of the context, where the graph allows it.
     activations : {None, "int16", "int8", "f32"}
     threads : int or None
+    positions : int
+        For how many tokens rotary tables are made where the graph computes its angles.
     """
 
-    def __init__(self, graph, outputs, weights, *, cached=False, activations=None, threads=None):
+    def __init__(self, graph, outputs, weights, *, cached=False, activations=None, threads=None, positions=4096):
         self.graph, self.outputs, self.weights = graph, tuple(outputs), weights
-        lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads)
+        lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads,
+                            positions=positions)
         self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, lowering.cache_layers
         if lowering.unsupported:
             raise OnnxError(f"{graph.path}: {backend.UnsupportedError(lowering.unsupported)}")

@@ -53,7 +53,7 @@ def describe_graph(path):
             "cache": CACHES[decoder.cache_kind], "steps": f"{len(steps):,} calls for a token",
             "weights": f"{len(specs):,} matrices to pack, {sum(s.stored for s in specs.values()):,} bytes as stored",
         }
-        facts |= {f"not cached {i}": reason for i, reason in enumerate(decoder.plan.uncached[:3])}
+        facts |= {f"not cached {i}": reason for i, reason in enumerate(decoder.uncached[:3])}
     lines += [f"{name:14}{value}" for name, value in facts.items()]
     kernels = {}
     for node in graph.nodes:

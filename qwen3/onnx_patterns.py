@@ -133,9 +133,9 @@ class Lowering:
         Attention layers that keep their keys and values in a cache.
     """
 
-    def __init__(self, graph, outputs, weights, *, cached, activations, threads):
+    def __init__(self, graph, outputs, weights, *, cached, activations, threads, positions=4096):
         self.graph, self.weights, self.activations, self.threads = graph, weights, activations, threads
-        self.outputs = outputs
+        self.outputs, self.positions = outputs, positions
         self.constants = dict(graph.constants)
         self._arrays = {}
         self.status, self.steps, self.linears = {}, [], {}

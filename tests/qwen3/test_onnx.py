@@ -138,7 +138,7 @@ def test_logits_against_onnx_runtime(contract, options, exported):
     reference = session(graph, 0)
     logits, *present = reference.run(None, feeds(reference, IDS))
     model = qwen3.load(graph, activations="f32", kv="f32")
-    assert model.cache_kind == "persistent", model.plan.uncached
+    assert model.cache_kind == "persistent", model.uncached
     ours = model.forward(IDS, model.new_cache(), last_only=False)
     # products, norms and softmax in float32 on both sides, in other orders: some 2^-24 for each of the 2 layers' steps
     assert spread_error(ours, logits[0]) <= 1e-5
@@ -160,7 +160,7 @@ def test_bfloat16_graphs_run(exported):
     for contract in ("float", "int4-qdq"):
         checkpoint, graph = exported(contract)
         model = qwen3.load(graph, activations="f32", kv="bf16")
-        assert model.cache_kind == "persistent", model.plan.uncached
+        assert model.cache_kind == "persistent", model.uncached
         expected = qwen3.load(checkpoint, weights="bf16" if contract == "float" else "int4", activations="f32")
         logits = model.forward(IDS, model.new_cache(), last_only=False)
         assert logits.dtype == np.float32
@@ -521,7 +521,7 @@ def test_model_builder_of_onnxruntime_genai(precision, options, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr[-2000:]
     model = qwen3.load(tmp_path / "graph", activations="f32", kv="f32")
-    assert model.cache_kind == "persistent" and not model.plan.uncached
+    assert model.cache_kind == "persistent" and not model.uncached
     reference = session(tmp_path / "graph", 0)
     (logits,) = reference.run(["logits"], feeds(reference, IDS))
     ours = model.forward(IDS, model.new_cache(), last_only=False)
