@@ -362,6 +362,9 @@ def _tables(low, node):
     if node.attributes.get("interleaved", 0):
         return None
     cos, sin = node.inputs[1:3]
+    if node.attributes.get("whole"):
+        tables = {"cos": _table_of(low, cos, node.attributes["half"]), "sin": _table_of(low, sin, node.attributes["half"])}
+        return tables if all(tables.values()) else None
     positions = node.inputs[3] if len(node.inputs) > 3 else None
     partial = node.attributes.get("rotary_embedding_dim", 0)
     if positions is not None:
@@ -371,26 +374,34 @@ def _tables(low, node):
         return None if _counts(low, positions) else {"cos": cos, "sin": sin}
     if partial:
         return None
-    return {"cos": _table_of(low, cos), "sin": _table_of(low, sin)} if _table_of(low, cos) and _table_of(low, sin) else None
+    tables = {"cos": _table_of(low, cos), "sin": _table_of(low, sin)}
+    return tables if all(tables.values()) else None
 
 
-def _table_of(low, name):
-    """A constant with the rows that a value of shape (1, tokens, n) has at each position, if it depends on nothing else; its name, or None."""
+def _table_of(low, name, half=None):
+    """A constant with the rows that a value of shape (1, tokens, n) has at each position, if it depends on nothing else; its name, or None.
+
+    With `half` the value is (1, 1, tokens, 2 · half), the same twice.
+    """
     key = f"{name} at every position"
     if key in low.constants:
         return key
     try:
         whole = _evaluate(low, name, 0, low.positions)
+        if half is not None:
+            if whole.ndim != 4 or whole.shape[1] != 1 or whole.shape[3] != 2 * half or not np.array_equal(whole[..., :half], whole[..., half:]):
+                return None
+            whole = whole[:, 0]
         if whole.ndim != 3 or whole.shape[:2] != (1, low.positions) or whole.dtype != np.float32:
             return None
         for past, new in _samples(low):
-            if not np.array_equal(_evaluate(low, name, past, new)[0], whole[0, past:past + new]):
+            if not np.array_equal(_evaluate(low, name, past, new).reshape(new, -1), whole[0, past:past + new]):
                 return None
     except (OnnxError, ValueError, TypeError, IndexError):
         return None
     finally:
         low.evaluated.pop((name, 0, low.positions), None)
-    table = np.ascontiguousarray(whole[0])
+    table = np.ascontiguousarray(whole[0, :, :half])
     low.constants[key] = Tensor(key, TensorProto.FLOAT, table.shape, table)
     return key
 

@@ -527,3 +527,71 @@ def test_model_builder_of_onnxruntime_genai(precision, options, tmp_path):
     ours = model.forward(IDS, model.new_cache(), last_only=False)
     assert spread_error(ours, logits[0]) <= 1e-5
     assert (ours.argmax(-1) == logits[0].argmax(-1)).all()
+
+
+def test_decomposed_rotation(tmp_path):
+    nodes = [helper.make_node("Slice", ["x", "zero", "half", "last", "one"], ["x1"]), helper.make_node("Slice", ["x", "half", "end", "last", "one"], ["x2"]),
+             helper.make_node("Neg", ["x2"], ["m"]), helper.make_node("Concat", ["m", "x1"], ["r"], axis=-1), helper.make_node("Mul", ["x", "c"], ["a"]),
+             helper.make_node("Mul", ["r", "s"], ["b"]), helper.make_node("Add", ["a", "b"], ["y"])]
+    constants = {"zero": np.array([0]), "half": np.array([4]), "end": np.array([2**63 - 1]), "last": np.array([3]), "one": np.array([1])}
+    x, angle = normal(1, 2, 3, 8), normal(1, 1, 3, 4, seed=1)
+    cos, sin = (np.concatenate([f(angle)] * 2, -1) for f in (np.cos, np.sin))
+    (y,), _, kernels = run_graph(tmp_path, nodes, {"x": x, "c": cos, "s": sin}, ["y"], constants)
+    assert set(kernels) == {"rotary_embedding"}
+    expected = qkernels.rotary_embedding(x, cos[:, 0, :, :4], sin[:, 0, :, :4])
+    assert_equal_bits(y, expected)
+    other = normal(1, 1, 3, 8, seed=2)  # not the same in both halves
+    (y,), _, _ = run_graph(tmp_path, nodes, {"x": x, "c": other, "s": sin}, ["y"], constants)
+    np.testing.assert_allclose(y, x * other + np.concatenate([-x[..., 4:], x[..., :4]], -1) * sin, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("past", [False, True])
+def test_torch_export(past, opset, tmp_path):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("onnxscript")
+    if registry.find("CumSum") is None:
+        pytest.skip("masks need the reductions")
+    from transformers.cache_utils import DynamicCache
+
+    make_checkpoint(tmp_path / "checkpoint", heads=4, kv_heads=2)
+    hf = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint", dtype=torch.float32).eval()
+    layers, dynamic = range(2), torch.export.Dim.DYNAMIC
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = hf
+
+        def forward(self, input_ids):
+            return self.model(input_ids=input_ids, use_cache=False).logits
+
+    class Step(Whole):
+        def forward(self, input_ids, attention_mask, position_ids, pairs):
+            cache = DynamicCache()
+            for i, (k, v) in enumerate(pairs):
+                cache.update(k, v, i)
+            done = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, past_key_values=cache, use_cache=True)
+            return done.logits, [(layer.keys, layer.values) for layer in done.past_key_values.layers]
+
+    if past:
+        pairs = [(torch.randn(1, 2, 4, 128), torch.randn(1, 2, 4, 128)) for _ in layers]
+        arguments = (torch.tensor([[1, 2, 3]]), torch.ones(1, 7, dtype=torch.long), torch.arange(4, 7)[None], pairs)
+        shapes = {"input_ids": {1: dynamic}, "attention_mask": {1: dynamic}, "position_ids": {1: dynamic}, "pairs": [({2: dynamic}, {2: dynamic}) for _ in layers]}
+        inputs = ["input_ids", "attention_mask", "position_ids"] + [f"past_key_values.{i}.{t}" for i in layers for t in ("key", "value")]
+        outputs = ["logits"] + [f"present.{i}.{t}" for i in layers for t in ("key", "value")]
+    else:
+        arguments, shapes, inputs, outputs = (torch.tensor([[1, 2, 3, 4, 5]]),), {"input_ids": {1: dynamic}}, ["input_ids"], ["logits"]
+    (tmp_path / "graph").mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Step() if past else Whole(), arguments, dynamo=True, opset_version=opset, dynamic_shapes=shapes, input_names=inputs,
+                          output_names=outputs, verbose=False).save(tmp_path / "graph/model.onnx", external_data=True)
+    model = qwen3.load(tmp_path / "graph", activations="f32", kv="f32")
+    assert model.cache_kind == "persistent" and not model.uncached
+    with torch.no_grad():
+        expected = hf(torch.tensor([IDS])).logits[0].numpy()
+    logits = model.forward(IDS, model.new_cache(), last_only=False)
+    assert spread_error(logits, expected) <= 1e-5
+    cache = model.new_cache()
+    assert_equal_bits(np.concatenate([model.forward([i], cache) for i in IDS]), logits)
