@@ -8,6 +8,7 @@ from qkernels.layout import cast, gather
 from qkernels.matmul import PackedMatrix, matmul
 from qkernels.matmul_nbits import PackedInt8Rows, PackedNBits, matmul_nbits, quantize_nbits
 from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
+from qkernels.quantization import dequantize_linear, pack_int4, quantize_linear, unpack_int4
 from qkernels.numpy_ops import (
     cast_like,
     concat,
@@ -34,7 +35,6 @@ from qkernels.numpy_ops import (
     trilu,
     unsqueeze,
 )
-from qkernels.quantization import dequantize_linear, pack_int4, quantize_linear, unpack_int4
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
 

@@ -6,9 +6,9 @@ import dataclasses
 import importlib
 
 FLOATS = ("float32", "float16", "bfloat16")
-_MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
 CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
          "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
+_MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
 
 
 @dataclasses.dataclass(frozen=True)
