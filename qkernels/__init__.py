@@ -2,14 +2,41 @@
 from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
 from qkernels.attention import attention, cached_attention
-from qkernels.elementwise import add, mul, sigmoid, silu, silu_mul, sub
+from qkernels.elementwise import (
+    add,
+    bias_gelu,
+    cos,
+    div,
+    erf,
+    exp,
+    fast_gelu,
+    gelu,
+    log,
+    mul,
+    neg,
+    pow,
+    quick_gelu,
+    reciprocal,
+    sigmoid,
+    silu,
+    silu_mul,
+    sin,
+    softplus,
+    sqrt,
+    sub,
+    swiglu,
+    swish,
+    tanh,
+)
 from qkernels.kv_cache import KVCache
 from qkernels.layout import cast, gather
 from qkernels.matmul import PackedMatrix, matmul
 from qkernels.matmul_nbits import PackedInt8Rows, PackedNBits, matmul_nbits, quantize_nbits
-from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
+from qkernels.normalization import layer_normalization, rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
+from qkernels.reduction import reduce_max, reduce_mean, reduce_sum
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
+from qkernels.softmax import log_softmax, softmax
 
 from qkernels import contrib  # noqa: I001  (after the families that it re-exports)
 
@@ -17,11 +44,14 @@ __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
            "KVCache", "attention", "cached_attention",
-           "add", "mul", "sigmoid", "silu", "silu_mul", "sub",
+           "add", "bias_gelu", "cos", "div", "erf", "exp", "fast_gelu", "gelu", "log", "mul", "neg", "pow", "quick_gelu", "reciprocal", "sigmoid", "silu",
+           "silu_mul", "sin", "softplus", "sqrt", "sub", "swiglu", "swish", "tanh",
            "cast", "gather",
            "PackedMatrix", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
-           "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
+           "layer_normalization", "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
            "rotary_embedding",
+           "reduce_max", "reduce_mean", "reduce_sum",
            "argmax", "sample",
+           "log_softmax", "softmax",
            "contrib"]

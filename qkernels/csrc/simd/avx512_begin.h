@@ -10,3 +10,5 @@
 #define QK_ISA avx512
 #include "simd/v16_avx512.h"
 #include "simd/v16_common.h"
+#include "simd/d16_avx512.h"
+#include "simd/d16_common.h"

@@ -2,3 +2,5 @@
 #define QK_ISA scalar
 #include "simd/v16_scalar.h"
 #include "simd/v16_common.h"
+#include "simd/d16_scalar.h"
+#include "simd/d16_common.h"
