@@ -68,7 +68,9 @@ cdef cnp.ndarray same_float_input(object x, int code, str func, str arg):
 cdef cnp.ndarray int_input(object x, str func, str arg):
     """A contiguous int64 array from an integer array."""
     cdef cnp.ndarray a = as_array(x, func, arg)
-    if a.dtype.kind not in "iu" or a.dtype == np.uint64: # which may not fit int64
+    if a.dtype.kind not in "iu":
+        raise TypeError(f"{func}: {arg}: expected an integer dtype, got {a.dtype}")
+    if a.dtype == np.uint64:
         raise TypeError(f"{func}: {arg}: expected an integer dtype that fits int64, got {a.dtype}")
     return contiguous(a.astype(np.int64, copy=False))
 
@@ -107,6 +109,16 @@ cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str 
     if not cnp.PyArray_ISWRITEABLE(a):
         raise ValueError(f"{func}: {arg}: expected a writeable array, got a read-only one")
     return a
+
+
+cdef cnp.ndarray aligned_empty(tuple shape, object dtype):
+    """An uninitialized array whose data begins at a multiple of 64 bytes, as vector loads like it; untouched pages are not committed."""
+    cdef cnp.npy_intp nbytes = np.dtype(dtype).itemsize, start
+    for size in shape:
+        nbytes *= size
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = (64 - <size_t>cnp.PyArray_DATA(raw) % 64) % 64
+    return raw[start:start + nbytes].view(dtype).reshape(shape)
 
 
 cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name="out") except -1:

@@ -23,6 +23,68 @@ def check(name):
     return register
 
 
+@check("gather")
+def _(rng):
+    data, indices = rng.standard_normal((3000, 129)).astype(np.float32), rng.integers(-3000, 3000, 2500)
+    return lambda t: _kernel("gather")(data, indices, threads=t), data[indices], 0
+
+
+@check("cast")
+def _(rng):
+    x = rng.standard_normal((400, 1031)).astype(np.float32)
+    return lambda t: _kernel("cast")(x, ml_dtypes.bfloat16, threads=t), x.astype(ml_dtypes.bfloat16).astype(np.float64), 0
+
+
+@check("silu_mul")
+def _(rng):
+    gate, up = rng.standard_normal((2, 200, 3001)).astype(np.float32)
+    return lambda t: _kernel("silu_mul")(gate, up, threads=t), gate / (1 + np.exp(-np.float64(gate))) * up, 1e-6
+
+
+@check("matmul")
+def _(rng):
+    a, b = rng.standard_normal((130, 517)).astype(np.float32), rng.standard_normal((517, 301)).astype(np.float32)
+    return lambda t: _kernel("matmul")(a, b, threads=t), np.float64(a) @ np.float64(b), 1e-5
+
+
+@check("PackedMatrix")
+def _(rng):
+    x, w = rng.standard_normal((5, 517)).astype(np.float32), rng.standard_normal((517, 1301)).astype(ml_dtypes.bfloat16)
+    return lambda t: _kernel("PackedMatrix")(w, threads=t)(x, threads=t), np.float64(x) @ np.float64(w), 1e-5
+
+
+@check("matmul_nbits")
+def _(rng):
+    a, w = rng.standard_normal((3, 512)).astype(np.float32), rng.standard_normal((1301, 512)).astype(np.float32)
+    b, scales, _ = _kernel("quantize_nbits")(w)
+    codes = np.stack([b & 15, b >> 4], -1).reshape(1301, 16, 32) - np.float64(8)
+    return (lambda t: _kernel("matmul_nbits")(a, b, scales, K=512, N=1301, activations="int16", threads=t),
+            np.float64(a) @ (codes * np.float64(scales)[..., None]).reshape(1301, 512).T, 2e-4)
+
+
+@check("PackedInt8Rows")
+def _(rng):
+    x, w = rng.standard_normal((3, 512)).astype(np.float32), rng.standard_normal((1301, 512)).astype(np.float32)
+    return lambda t: _kernel("PackedInt8Rows")(w, threads=t)(x, threads=t), np.float64(x) @ np.float64(w).T, 2e-2
+
+
+@check("rotary_embedding")
+def _(rng):
+    x, positions = rng.standard_normal((1, 8, 500, 64)).astype(np.float32), rng.permutation(500)[None]
+    angles = np.arange(500)[:, None] * 1e4 ** (-np.arange(32) / 32)
+    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    a, b, c, s = x[..., :32], x[..., 32:], np.float64(cos)[positions], np.float64(sin)[positions]
+    return lambda t: _kernel("rotary_embedding")(x, cos, sin, positions, threads=t), np.concatenate([a * c - b * s, b * c + a * s], -1), 1e-6
+
+
+@check("attention")
+def _(rng):
+    q, k, v = (rng.standard_normal((1, heads, n, 64)).astype(np.float32) for heads, n in ((4, 70), (2, 600), (2, 600)))
+    scores = np.float64(q) @ np.float64(k).repeat(2, 1).swapaxes(2, 3) / 8
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return lambda t: _kernel("attention")(q, k, v, threads=t), e / e.sum(-1, keepdims=True) @ np.float64(v).repeat(2, 1), 1e-5
+
+
 @check("rms_normalization")
 def _(rng):
     x, scale = rng.standard_normal((130, 1031)).astype(np.float32), rng.standard_normal(1031).astype(np.float32)
@@ -36,6 +98,45 @@ def _(rng):
     s = np.float64(x) + np.float64(skip)
     return (lambda t: _kernel("skip_simplified_layer_normalization")(x, skip, scale, threads=t),
             s / np.sqrt((s**2).mean(-1, keepdims=True) + 1e-5), 2.0**-8)
+
+
+@check("layer_normalization")
+def _(rng):
+    x, scale, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((130, 1031), (1031,), (1031,)))
+    wide = np.float64(x) - np.float64(x).mean(-1, keepdims=True)
+    return (lambda t: _kernel("layer_normalization")(x, scale, bias, threads=t),
+            wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * scale + bias, 1e-5)
+
+
+@check("gelu")
+def _(rng):
+    x = rng.standard_normal((200, 301)).astype(np.float32)
+    return lambda t: _kernel("gelu")(x, approximate="tanh", threads=t), _kernel("gelu")(np.float64(x), approximate="tanh"), 1e-7
+
+
+@check("pow")
+def _(rng):
+    a, b = rng.uniform(0.1, 9, (200, 301)).astype(np.float32), rng.standard_normal(301).astype(np.float32)
+    return lambda t: _kernel("pow")(a, b, threads=t), np.float64(a) ** b, 1e-7
+
+
+@check("reduce_sum")
+def _(rng):
+    x = rng.standard_normal((7, 30_011)).astype(np.float32)
+    return lambda t: _kernel("reduce_sum")(x, [1], threads=t), np.float64(x).sum(-1, keepdims=True), 1e-7
+
+
+@check("reduce_mean")
+def _(rng):
+    x = rng.standard_normal((300, 1031)).astype(ml_dtypes.bfloat16)
+    return lambda t: _kernel("reduce_mean")(x, [0], threads=t), np.float64(x).mean(0, keepdims=True), 2.0**-8
+
+
+@check("softmax")
+def _(rng):
+    x = (rng.standard_normal((130, 1031)) * 4).astype(np.float32)
+    e = np.exp(np.float64(x) - x.max(-1, keepdims=True))
+    return lambda t: _kernel("softmax")(x, threads=t), e / e.sum(-1, keepdims=True), 1e-5
 
 
 @check("argmax")

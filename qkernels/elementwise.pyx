@@ -376,6 +376,8 @@ cdef cnp.ndarray _swish(object x, object alpha, object out, object threads, str 
         with np.errstate(all="ignore"):
             return _numpy_out(_swish64(a, float(alpha)), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
     a = _input(a, _arrays.FLOATS, func, "x")
+    if factor == 0: # sigmoid is 1/2
+        return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, func, "x", "alpha")
     return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, func, "x", "x")
 
 

@@ -13,6 +13,8 @@ from libc.stdlib cimport calloc, free
 
 from qkernels cimport _arrays
 
+import math
+
 import numpy as np
 
 cnp.import_array()
@@ -22,6 +24,7 @@ cdef extern from "<stdlib.h>" nogil:
 
 cdef enum:
     FIRST_CAPACITY = 64
+    HUGE_PAGE = 1 << 21
 
 
 cdef object _size(object value, int64_t least, str what):
@@ -33,14 +36,17 @@ cdef object _size(object value, int64_t least, str what):
     return value
 
 
-cdef cnp.ndarray _buffer(tuple shape, object dtype):
-    """Memory whose untouched pages are not committed, aligned to 64 bytes."""
-    cdef int64_t n = dtype.itemsize
-    for size in shape:
-        n *= size
-    raw = np.empty(n + 64, np.uint8)
-    start = -(<int64_t>cnp.PyArray_DATA(raw)) & 63
-    return raw[start:start + n].view(dtype).reshape(shape)
+cdef object _buffers(tuple shape, object dtype):
+    """Keys and values of a layer in one piece of memory whose untouched pages are not committed. Small ones start at a cache line; large ones
+    at a huge page, which NumPy asks the system for, since a step reads everything and the page walks would cost a fifth of it."""
+    cdef int64_t count, half, align
+    count = math.prod(shape)
+    half = (count * dtype.itemsize + 63) // 64 * 64
+    align = HUGE_PAGE if 2 * half >= 2 * HUGE_PAGE else 64
+    raw = np.empty(2 * half + align, np.uint8)
+    start = -(<int64_t>cnp.PyArray_DATA(raw)) & (align - 1)
+    whole = raw[start:start + 2 * half].view(dtype).reshape(2, -1)
+    return whole[0, :count].reshape(shape), whole[1, :count].reshape(shape)
 
 
 cdef class KVCache:
@@ -56,7 +62,7 @@ cdef class KVCache:
     ----------
     layers, kv_heads, head_size : int
     capacity : int, default 0
-        Tokens to reserve room for at once. Pages are not committed before they are written.
+        Tokens to reserve room for at once. The system commits pages as they are written, of a large cache 2 MiB at a time.
     max_length : int, optional
         Most tokens; ValueError beyond.
     dtype : float32, float16 or bfloat16, default float32
@@ -147,7 +153,7 @@ cdef class KVCache:
         cdef int i
         shape = (self.batch, self.kv_heads, capacity, self.head_size)
         for i in range(self.layers):
-            pair = _buffer(shape, self.dtype), _buffer(shape, self.dtype)
+            pair = _buffers(shape, self.dtype)
             used = self.length + self.pending[i]
             if used:
                 for new, old in zip(pair, self.buffers[i]):

@@ -180,7 +180,7 @@ cdef class PackedMatrix:
         cdef str func = "PackedMatrix"
         cdef cnp.ndarray w
         cdef int n_threads = _arrays.num_threads(threads, func)
-        cdef int64_t k_stride, n_stride, first = 0, k, n, total, itemsize
+        cdef int64_t k_stride, n_stride, k, n, total, itemsize
         cdef char *target
         arrays = list(b) if isinstance(b, (list, tuple)) else [b]
         if len(arrays) > 1 and not trans_b or not arrays:
@@ -203,10 +203,7 @@ cdef class PackedMatrix:
         self._n = total = sum([w.shape[0] for w in arrays]) if trans_b else w.shape[1]
         if len(arrays) > 1 and any([w.shape[0] % 16 for w in arrays[:len(arrays) - 1]]):
             arrays = [np.concatenate(arrays)]
-        raw = np.empty((total + 15) // 16 * 16 * self._k * itemsize + 64, np.uint8)
-        first = -<int64_t><size_t>cnp.PyArray_DATA(raw) % 64
-        first = first + 64 if first < 0 else first
-        self._packed = raw[first:len(raw) - 64 + first].view(kept).reshape((total + 15) // 16, self._k, 16)
+        self._packed = _arrays.aligned_empty(((total + 15) // 16, self._k, 16), kept)
         target = <char *>cnp.PyArray_DATA(self._packed)
         for w in arrays:
             if w.dtype != kept:

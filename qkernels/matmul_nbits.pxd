@@ -12,8 +12,11 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
 cdef class PackedBlocks:
     cdef qk_nbits w
     cdef object _buffers
+    cdef int64_t k         # inputs as the caller counts them; w.k has more where groups were padded
+    cdef object _order     # with g_idx: for each of w.k the input that goes there, -1 for none; else None
     cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1
     cdef int _narrow_scales(self) except -1
     cdef int _quantize(self, object weights, int bits, object block_size, int rounding, int zp_kind, object threads, str func) except -1
+    cdef object _reordered(self, object a)
     cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name)

@@ -24,11 +24,19 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
     ctypedef struct qk_nbits_part:
         const void *rows
         int64_t n
+    ctypedef struct qk_nbits_source:
+        const uint8_t *codes
+        const void *scales
+        const void *zeros
+        const int64_t *order
+        const int64_t *blocks
+        int code_bits, zero_bits, flip
+        int64_t code_column, code_k, scale_column, scale_block, zero_column, zero_block
     int QK_ZP_DEFAULT, QK_ZP_U8, QK_ZP_F32, QK_SYMMETRIC_FULL, QK_SYMMETRIC_ABS, QK_ASYMMETRIC
     int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
     void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
     int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding)
-    void qk_nbits_pack(int threads, const qk_nbits *w, const uint8_t *b, const void *scales, const void *zero_points, int packed)
+    void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *source)
     void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, uint8_t *zero_points_u8, float *zero_points_f32)
     void qk_nbits_take_rows(int threads, const qk_nbits *w, const int64_t *rows, int64_t count, float *y)
 
@@ -36,17 +44,12 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
 cdef enum:
     GRAIN = 1 << 18
 
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+# types of codes in from_codes: bits, and what makes them unsigned
+_CODES = {np.dtype(t): (bits, flip) for t, bits, flip in (
+    (ml_dtypes.uint2, 2, 0), (ml_dtypes.int2, 2, 2), (ml_dtypes.uint4, 4, 0), (ml_dtypes.int4, 4, 8), (np.uint8, 8, 0), (np.int8, 8, 128))}
+
 ACTIVATIONS = ("f32", "int8", "int16")  # the index is the number of int8 digits
-
-
-def _aligned(shape, dtype):
-    """An uninitialized array whose data begins at a multiple of 64 bytes, as vector loads like it."""
-    dtype = np.dtype(dtype)
-    cdef int64_t nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(nbytes + 64, np.uint8)
-    cdef int64_t start = -<int64_t><size_t>cnp.PyArray_DATA(raw) % 64
-    start = start + 64 if start < 0 else start
-    return raw[start:start + nbytes].view(dtype).reshape(shape)
 
 
 cdef int64_t _dimension(object value, str func, str name, int64_t least) except -1:
@@ -69,13 +72,14 @@ cdef class PackedBlocks:
     cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1:
         cdef int64_t pad = 1
         self.w.bits, self.w.n, self.w.k, self.w.block_size = bits, n, k, block_size
+        self.k, self._order = k, None
         self.w.groups, self.w.k_tiles = (self.w.n + 15) // 16, (self.w.k + 31) // 32
         self.w.blocks = 2 * self.w.k_tiles if block_size == 16 else max(pad, (self.w.k + block_size - 1) // block_size)
-        tiles = _aligned((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
+        tiles = _arrays.aligned_empty((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
         zero_points = None if zp_kind == QK_ZP_DEFAULT else \
-            _aligned((self.w.groups, self.w.blocks, 16), np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
+            _arrays.aligned_empty((self.w.groups, self.w.blocks, 16), np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
         self.w.zp_kind = zp_kind
-        self._set_buffers(tiles, _aligned((self.w.groups, self.w.blocks, 16), scale_dtype), zero_points)
+        self._set_buffers(tiles, _arrays.aligned_empty((self.w.groups, self.w.blocks, 16), scale_dtype), zero_points)
         return 0
 
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1:
@@ -90,7 +94,7 @@ cdef class PackedBlocks:
         scales = self._buffers[1]
         narrow = scales.astype(ml_dtypes.bfloat16)
         if (narrow.astype(np.float32).view(np.uint32) == scales.view(np.uint32)).all():
-            packed = _aligned(scales.shape, ml_dtypes.bfloat16)
+            packed = _arrays.aligned_empty(scales.shape, ml_dtypes.bfloat16)
             packed[...] = narrow
             self._set_buffers(self._buffers[0], packed, self._buffers[2])
         return 0
@@ -128,8 +132,8 @@ cdef class PackedBlocks:
         cdef int n_threads, rank = a.ndim
         cdef void *scratch = NULL
         cdef int64_t work
-        if rank == 0 or a.shape[rank - 1] != self.w.k:
-            raise ValueError(f"{func}: {name}: expected shape (..., {self.w.k}), got {_arrays.shape_of(a)}")
+        if rank == 0 or a.shape[rank - 1] != self.k:
+            raise ValueError(f"{func}: {name}: expected shape (..., {self.k}), got {_arrays.shape_of(a)}")
         args.dtype, args.activations, args.w = _arrays.dtype_code(a), activations, &self.w
         args.bias = NULL
         if bias is not None:
@@ -145,6 +149,8 @@ cdef class PackedBlocks:
         if y.size == 0:
             return y
         args.m = y.size // self.w.n
+        if self._order is not None:
+            a = self._reordered(a)
         args.a, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y)
         work = args.m * self.w.n * (self.w.k + 1)
         n_threads = _arrays.worth(n_threads, work, GRAIN)
@@ -158,10 +164,17 @@ cdef class PackedBlocks:
             free(scratch)
         return y
 
+    cdef object _reordered(self, object a):
+        """Activations in the order of the packed weights, zeros where groups were padded."""
+        moved = np.zeros(a.shape[:a.ndim - 1] + (self.w.k,), a.dtype)
+        inside = self._order >= 0
+        moved[..., inside] = a[..., self._order[inside]]
+        return moved
+
     @property
     def shape(self):
         """(N, K): outputs and inputs."""
-        return self.w.n, self.w.k
+        return self.w.n, self.k
 
     @property
     def nbytes(self):
@@ -179,30 +192,38 @@ cdef class PackedBlocks:
             views.append(b)
         return tuple(views)
 
-    def take_rows(self, indices, *, out=None, threads=None):
+    def take_rows(self, indices, *, dtype=np.float32, out=None, threads=None):
         """Dequantized rows of the weights, only these.
 
         Parameters
         ----------
         indices : array of int
             Output features (rows of the (N, K) matrix), negative ones from the end; any shape.
+        dtype : {float32, float16, bfloat16}, default float32
+            Of the result: the float32 products, rounded once. With the scales' own type it is what DequantizeLinear and Gather give.
         out : ndarray, optional
         threads : int, optional
 
         Returns
         -------
         ndarray
-            float32 of shape ``indices.shape + (K,)``.
+            Shape ``indices.shape + (K,)``.
 
         Raises
         ------
+        TypeError
+            For a dtype.
         IndexError
             For an index outside the N rows.
         """
         cdef str func = f"{type(self).__name__}.take_rows"
-        cdef cnp.ndarray rows = _arrays.int_input(indices, func, "indices"), y
+        cdef cnp.ndarray rows = _arrays.int_input(indices, func, "indices"), y, result
         cdef int n_threads = _arrays.num_threads(threads, func)
-        y = _arrays.output(out, _arrays.shape_of(rows) + (self.w.k,), _arrays.F32, func)
+        kept = np.dtype(dtype)
+        if kept not in _FLOATS:
+            raise TypeError(f"{func}: dtype: expected float32, float16 or bfloat16, got {dtype}")
+        result = _arrays.output_of(out, _arrays.shape_of(rows) + (self.k,), kept, func)
+        y = result if kept == np.float32 and self._order is None else np.empty(_arrays.shape_of(rows) + (self.w.k,), np.float32)
         if rows.size:
             wrong = (rows < -self.w.n) | (rows >= self.w.n)
             if wrong.any():
@@ -212,26 +233,35 @@ cdef class PackedBlocks:
             with nogil:
                 qk_nbits_take_rows(n_threads, &self.w, <const int64_t *>cnp.PyArray_DATA(rows), cnp.PyArray_SIZE(rows),
                                    <float *>cnp.PyArray_DATA(y))
-        return y
+        if y is not result:
+            if self._order is None:
+                result[...] = y
+            else:
+                inside = self._order >= 0
+                (<object>result)[..., self._order[inside]] = (<object>y)[..., inside]
+        return result
 
 
 cdef class PackedNBits(PackedBlocks):
-    """Weights in 4 or 8 bits with a scale for each block along K, prepared once for `matmul_nbits`.
+    """Weights in 2, 4 or 8 bits with a scale for each block along K, prepared once for `matmul_nbits`.
 
     Immutable. The packed form is one for all instruction sets and stays compressed: the kernels read it as it is.
 
     Parameters
     ----------
     b : array, uint8, (N, ceil(K / block_size), block_size * bits / 8)
-        Serialized codes, low nibble first, as com.microsoft MatMulNBits has them.
+        Serialized codes, the first in a byte's lowest bits, as com.microsoft MatMulNBits has them.
     scales : array, float32, float16 or bfloat16, (N, blocks) or (N * blocks,)
     zero_points : array, optional
         uint8 (N, ceil(blocks * bits / 8)) or flat: packed like `b`; or a float type (N, blocks) or flat. Default ``2**(bits - 1)``.
     K, N : int
         Input and output features.
-    bits : {4, 8}, default 4
+    bits : {2, 4, 8}, default 4
     block_size : int, default 32
         A power of two, at least 16.
+    g_idx : array of integers, (K,) or (blocks * block_size,), optional
+        The block whose scale and zero point each input uses, in place of ``k // block_size``. Inputs are reordered by block when packed, and
+        the activations at each call; a block that then has another number of inputs than block_size is padded.
     threads : int, optional
         For packing.
 
@@ -255,11 +285,13 @@ cdef class PackedNBits(PackedBlocks):
     array([0., 1., 2., 3.], dtype=float32)
     """
 
-    def __init__(self, b, scales, zero_points=None, *, K, N, bits=4, block_size=32, threads=None):
-        self._pack(b, scales, zero_points, K, N, bits, block_size, threads, "PackedNBits")
+    def __init__(self, b, scales, zero_points=None, *, K, N, bits=4, block_size=32, g_idx=None, threads=None):
+        self._pack(b, scales, zero_points, g_idx, K, N, bits, block_size, threads, "PackedNBits")
 
-    cdef int _pack(self, object b, object scales, object zero_points, object k_, object n_, object bits, object block_size,
+    cdef int _pack(self, object b, object scales, object zero_points, object g_idx, object k_, object n_, object bits, object block_size,
                    object threads, str func) except -1:
+        cdef qk_nbits_source source
+        cdef cnp.ndarray order = None, order_blocks = None
         cdef int64_t k = _dimension(k_, func, "K", 1), n = _dimension(n_, func, "N", 0), blocks
         cdef int n_threads = _arrays.num_threads(threads, func), zp_kind = QK_ZP_DEFAULT
         cdef cnp.ndarray codes, s, z = None
@@ -281,14 +313,139 @@ cdef class PackedNBits(PackedBlocks):
                     raise TypeError(f"{func}: zero_points: expected dtype uint8, float32, float16 or bfloat16, got {z.dtype}")
                 zp_kind = QK_ZP_F32
                 z = _flat_or_rows(_arrays.contiguous(z.astype(np.float32)), n, blocks, func, "zero_points")
-        self._allocate(n, k, bits, block_size, s.dtype, zp_kind)
-        n_threads = _arrays.worth(n_threads, n * k, GRAIN)
+        source.order = source.blocks = NULL
+        if g_idx is not None:
+            order, order_blocks, block_size = _order_of(g_idx, k, blocks, block_size, func)
+            source.order, source.blocks = <const int64_t *>cnp.PyArray_DATA(order), <const int64_t *>cnp.PyArray_DATA(order_blocks)
+        source.codes, source.scales = <const uint8_t *>cnp.PyArray_DATA(codes), cnp.PyArray_DATA(s)
+        source.code_bits, source.flip = bits, 0
+        source.code_column, source.code_k = _arrays.shape_of(codes)[1] * _arrays.shape_of(codes)[2] * 8 // bits, 1
+        source.scale_column, source.scale_block = blocks, 1
+        source.zeros, source.zero_bits, source.zero_column, source.zero_block = NULL, bits, blocks, 1
+        if zp_kind == QK_ZP_U8:
+            source.zero_column = (blocks * bits + 7) // 8 * 8 // bits
+        if z is not None:
+            source.zeros = cnp.PyArray_DATA(z)
+        self._allocate(n, k if order is None else order.size, bits, block_size, s.dtype, zp_kind)
+        if order is not None:
+            self.k, self._order = k, order
+        self._pack_source(&source, n_threads)
+        return 0
+
+    cdef int _pack_source(self, qk_nbits_source *source, int n_threads) except -1:
+        n_threads = _arrays.worth(n_threads, self.w.n * self.w.k, GRAIN)
         with nogil:
-            qk_nbits_pack(n_threads, &self.w, <const uint8_t *>cnp.PyArray_DATA(codes), cnp.PyArray_DATA(s),
-                          NULL if zp_kind == QK_ZP_DEFAULT else cnp.PyArray_DATA(z), zp_kind == QK_ZP_U8)
-        if _arrays.dtype_code(s) == _arrays.F32:
+            qk_nbits_pack(n_threads, &self.w, source)
+        if self.w.scale_dtype == _arrays.F32:
             self._narrow_scales()
         return 0
+
+    @staticmethod
+    def from_codes(codes, scales, zero_points=None, *, axis, block_size=32, bits=None, dtype=None, shape=None, threads=None):
+        """Pack the quantized weights of a DequantizeLinear, as they are in its inputs.
+
+        Parameters
+        ----------
+        codes : array
+            The two-dimensional matrix: ``ml_dtypes`` uint4, int4, uint2 or int2, or uint8 or int8, any strides; uint8 also for codes of
+            fewer `bits`, one in each byte. Or the bytes of a serialized tensor of `shape`, uint8: 2 or 4 bits for each element in C order, the
+            first in the lowest.
+        scales : array, float32, float16 or bfloat16
+            (N, blocks) for `axis` 1, (blocks, N) for `axis` 0, with ``blocks = ceil(K / block_size)``; (N,) for block_size 0.
+        zero_points : array, optional
+            Of codes' type and scales' shape, or its serialized bytes. Default 0 as in DequantizeLinear.
+        axis : {0, 1}
+            Which axis of the codes is K, along which the blocks run: 1 for (N, K), an embedding or ``x @ w.T``; 0 for (K, N), the second
+            operand of a MatMul.
+        block_size : int, default 32
+            A power of two, at least 16, or any number from K on; 0 for one scale for each output.
+        bits : {2, 4, 8}, optional
+            Of unsigned codes that come as uint8; dtype says the same and more.
+        dtype : dtype, optional
+            Type of the codes where they come as uint8.
+        shape : (int, int), optional
+            Shape of the matrix where `codes` are serialized bytes.
+        threads : int, optional
+
+        Returns
+        -------
+        PackedNBits
+            Its `take_rows` gives, in the scales' type, the bits of dequantize_linear.
+
+        Raises
+        ------
+        TypeError, ValueError
+
+        Examples
+        --------
+        >>> import ml_dtypes, numpy as np, qkernels
+        >>> codes = np.arange(32, dtype=np.uint8).reshape(16, 2) % 16  # (K, N)
+        >>> w = qkernels.PackedNBits.from_codes(codes.astype(ml_dtypes.uint4), np.float32([[1, 2]]), axis=0, block_size=16)
+        >>> w(np.ones(16, np.float32))
+        array([112., 256.], dtype=float32)
+        >>> packed = qkernels.pack_int4(codes)
+        >>> w = qkernels.PackedNBits.from_codes(packed, np.float32([[1, 2]]), axis=0, block_size=16, bits=4, shape=(16, 2))
+        >>> w.take_rows([1])[0, :4]
+        array([ 2.,  6., 10., 14.], dtype=float32)
+        """
+        cdef str func = "PackedNBits.from_codes"
+        cdef PackedNBits packed = PackedNBits.__new__(PackedNBits)
+        cdef qk_nbits_source source
+        cdef cnp.ndarray c = _arrays.as_array(codes, func, "codes"), s, z = None
+        cdef int n_threads = _arrays.num_threads(threads, func), zp_kind = QK_ZP_U8, code_bits
+        cdef int64_t n, k, blocks, size
+        if axis not in (0, 1) or isinstance(axis, bool):
+            raise ValueError(f"{func}: axis: expected 0 or 1, got {axis}")
+        kind = _codes_dtype(c.dtype, bits, dtype, func)
+        code_bits, source.flip = _CODES[kind]
+        if shape is None:
+            if c.ndim != 2:
+                raise ValueError(f"{func}: codes: expected 2 dimensions, or bytes and their shape=, got shape {_arrays.shape_of(c)}")
+            shape = _arrays.shape_of(c)
+        else:
+            if c.dtype != np.uint8 or code_bits == 8:
+                raise TypeError(f"{func}: codes: expected dtype uint8 of 2- or 4-bit codes where shape is given, got {c.dtype} for {kind}")
+            shape = tuple([_dimension(value, func, "shape", 0) for value in shape])
+            if len(shape) != 2:
+                raise ValueError(f"{func}: shape: expected 2 dimensions, got {shape}")
+        n, k = shape[1 - axis], shape[axis]
+        if k < 1:
+            raise ValueError(f"{func}: codes: expected K of at least 1 along axis {axis}, got shape {shape}")
+        block_size = _dimension(block_size, func, "block_size", 0)
+        per_output = block_size == 0
+        if block_size == 0 or block_size >= k:
+            block_size = max(32, 1 << (int(k) - 1).bit_length())
+        _check_form(code_bits, block_size, func)
+        blocks = (k + block_size - 1) // block_size
+        c = _flat_codes(c, kind, n * k, shape, func, "codes")
+        source.code_bits = 8 if c.size == n * k else code_bits
+        if axis == 1:
+            source.code_column, source.code_k, source.scale_column, source.scale_block = k, 1, blocks, 1
+        else:
+            source.code_column, source.code_k, source.scale_column, source.scale_block = 1, n, 1, n
+        if per_output:
+            source.scale_column, source.scale_block = 1, 0
+        s = _arrays.float_input(scales, _arrays.FLOATS, func, "scales")
+        expected = (n, blocks) if axis == 1 else (blocks, n)
+        if per_output:
+            expected = (n,)
+        _arrays.check_shape(s, expected, func, "scales")
+        if zero_points is None:
+            z = np.zeros(s.size, np.uint8)
+        else:
+            z = _arrays.as_array(zero_points, func, "zero_points")
+            if z.dtype != kind and z.dtype != np.uint8:
+                raise TypeError(f"{func}: zero_points: expected dtype {kind}, got {z.dtype}")
+            z = _flat_codes(z, kind, s.size, expected, func, "zero_points")
+        source.zero_bits = 8 if z.size == s.size else code_bits
+        source.zero_column, source.zero_block = source.scale_column, source.scale_block
+        if (_low_codes(z, source.zero_bits, code_bits, s.size) ^ source.flip == 1 << (code_bits - 1)).all():
+            zp_kind = QK_ZP_DEFAULT  # the middle everywhere
+        source.codes, source.scales, source.zeros = <const uint8_t *>cnp.PyArray_DATA(c), cnp.PyArray_DATA(s), cnp.PyArray_DATA(z)
+        source.order = source.blocks = NULL
+        packed._allocate(n, k, code_bits, block_size, s.dtype, zp_kind)
+        packed._pack_source(&source, n_threads)
+        return packed
 
     @staticmethod
     def quantize(w, *, bits=4, block_size=32, symmetric=True, threads=None):
@@ -350,6 +507,8 @@ cdef class PackedNBits(PackedBlocks):
         Scales come in the dtype in which they are kept, their values unchanged.
         """
         cdef int64_t blocks = (self.w.k + self.w.block_size - 1) // self.w.block_size
+        if self._order is not None:
+            raise ValueError("PackedNBits.unpack: weights packed with g_idx do not keep their order")
         cdef cnp.ndarray b = np.empty((self.w.n, blocks, self.w.block_size * self.w.bits // 8), np.uint8)
         cdef cnp.ndarray scales = np.empty((self.w.n, blocks), _arrays.numpy_dtype(self.w.scale_dtype)), z = None
         cdef int n_threads = _arrays.worth(_arrays.num_threads(threads, "PackedNBits.unpack"), self.w.n * self.w.k, GRAIN)
@@ -404,13 +563,75 @@ cdef class PackedInt8Rows(PackedBlocks):
 
 
 cdef int _check_form(object bits, object block_size, str func) except -1:
-    if bits not in (4, 8):
-        raise ValueError(f"{func}: bits: expected 4 or 8, got {bits}")
+    if bits not in (2, 4, 8):
+        raise ValueError(f"{func}: bits: expected 2, 4 or 8, got {bits}")
     if isinstance(block_size, bool) or not hasattr(block_size, "__index__"):
         raise TypeError(f"{func}: block_size: expected an int, got {type(block_size).__name__}")
     if block_size < 16 or block_size > 1 << 30 or block_size & (block_size - 1):
         raise ValueError(f"{func}: block_size: expected a power of two, at least 16, got {block_size}")
     return 0
+
+
+cdef object _codes_dtype(object given, object bits, object dtype, str func):
+    """The type of from_codes' codes, from their array or from what the caller says of bytes."""
+    if dtype is not None:
+        kind = np.dtype(dtype)
+        if kind not in _CODES:
+            raise TypeError(f"{func}: dtype: expected one of {', '.join([t.name for t in _CODES])}, got {dtype}")
+    elif given != np.uint8 or bits is None:
+        kind = given
+    else:
+        if bits not in (2, 4, 8):
+            raise ValueError(f"{func}: bits: expected 2, 4 or 8, got {bits}")
+        kind = np.dtype({2: ml_dtypes.uint2, 4: ml_dtypes.uint4, 8: np.uint8}[bits])
+    if kind not in _CODES or given not in (kind, np.uint8):
+        raise TypeError(f"{func}: codes: expected dtype {', '.join([t.name for t in _CODES]) if kind not in _CODES else kind}, got {given}")
+    if bits is not None and bits != _CODES[kind][0]:
+        raise ValueError(f"{func}: bits: expected {_CODES[kind][0]} for {kind}, got {bits}")
+    return kind
+
+
+cdef cnp.ndarray _flat_codes(cnp.ndarray a, object kind, int64_t count, tuple shape, str func, str name):
+    """Codes, one in each byte (then `count` bytes), or serialized: contiguous and flat."""
+    cdef int bits = _CODES[kind][0]
+    given = _arrays.shape_of(a)
+    if given == shape:
+        flat = _arrays.contiguous(a)
+        flat = (<object>flat).view(np.uint8).reshape(-1)
+        if a.dtype != kind and bits < 8 and flat.size and flat.max() >> bits:
+            raise ValueError(f"{func}: {name}: expected codes of {bits} bits, got {flat.max()}")
+        return flat
+    if bits == 8 or a.dtype != np.uint8 or a.ndim != 1 or a.size != (count * bits + 7) // 8:
+        serialized = "" if bits == 8 else f" or {(count * bits + 7) // 8} uint8 bytes"
+        raise ValueError(f"{func}: {name}: expected shape {shape}{serialized}, got {a.dtype} {given}")
+    return _arrays.contiguous(a)
+
+
+cdef object _low_codes(cnp.ndarray flat, int stored_bits, int bits, int64_t count):
+    """Unsigned codes of `bits` bits, one in each byte."""
+    if stored_bits < 8:
+        flat = ((<object>flat)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)).reshape(-1)[:count]
+    return flat & np.uint8((1 << bits) - 1)
+
+
+cdef tuple _order_of(object g_idx, int64_t k, int64_t blocks, int64_t block_size, str func):
+    """Inputs sorted by block, padded to whole blocks: (order, block of each packed block, its size).
+
+    Where padding to block_size would cost more than a quarter, blocks of 16 share the scales."""
+    cdef cnp.ndarray g = _arrays.int_input(g_idx, func, "g_idx")
+    if _arrays.shape_of(g) not in ((k,), (blocks * block_size,)):
+        raise ValueError(f"{func}: g_idx: expected shape ({k},) or ({blocks * block_size},), got {_arrays.shape_of(g)}")
+    group = (<object>g)[:k]
+    if group.min() < 0 or group.max() >= blocks:
+        raise ValueError(f"{func}: g_idx: expected 0 to {blocks - 1} for {blocks} blocks, got {group.min()} to {group.max()}")
+    counts = np.bincount(group, minlength=blocks)
+    if (-counts % block_size).sum() * 4 > k and block_size > 16:
+        block_size = 16
+    parts = -(-counts // block_size)
+    order = np.full(parts.sum() * block_size, -1, np.int64)
+    within = np.arange(k) - np.repeat(np.cumsum(counts) - counts, counts)
+    order[np.repeat((np.cumsum(parts) - parts) * block_size, counts) + within] = np.argsort(group, kind="stable")
+    return order, np.repeat(np.arange(blocks), parts), block_size
 
 
 cdef cnp.ndarray _flat_or_rows(cnp.ndarray a, int64_t n, int64_t columns, str func, str name):
@@ -429,7 +650,7 @@ def quantize_nbits(w, *, bits=4, block_size=32, symmetric=True, threads=None):
     ----------
     w : array (N, K), float32, float16 or bfloat16
         Finite.
-    bits : {4, 8}, default 4
+    bits : {2, 4, 8}, default 4
     block_size : int, default 32
         A power of two, at least 16; the last block may be partial.
     symmetric : bool, default True
@@ -470,8 +691,8 @@ def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N,
     a : array (..., K), float32, float16 or bfloat16
     b, scales, zero_points
         As in `PackedNBits`. A `b` with a zero dimension is an omitted projection: the result is zeros, or the bias.
-    g_idx : None
-        Deprecated in the operator; only None is accepted.
+    g_idx : array of integers, optional
+        As in `PackedNBits`; deprecated in the operator.
     bias : array (N,) of a's dtype, optional
     K, N, bits, block_size
         As in `PackedNBits`.
@@ -504,8 +725,6 @@ def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N,
     cdef str func = "matmul_nbits"
     cdef PackedNBits packed
     cdef cnp.ndarray x, c, y
-    if g_idx is not None:
-        raise ValueError(f"{func}: g_idx: expected None (the input is deprecated), got {_arrays.type_name(g_idx)}")
     if weight_prepacked != 0:
         raise ValueError(f"{func}: weight_prepacked: expected 0, got {weight_prepacked}")
     if accuracy_level not in (0, 1, 2, 3, 4):
@@ -514,7 +733,7 @@ def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N,
     if isinstance(b, np.ndarray) and b.size == 0 and _dimension(N, func, "N", 0) and _dimension(K, func, "K", 0):
         return _omitted(a, b, bias, K, N, bits, block_size, out, func)
     packed = PackedNBits.__new__(PackedNBits)
-    packed._pack(b, scales, zero_points, K, N, bits, block_size, threads, func)
+    packed._pack(b, scales, zero_points, g_idx, K, N, bits, block_size, threads, func)
     return packed._multiply(a, bias, mode, out, threads, func, "a")
 
 

@@ -8,6 +8,11 @@ import importlib
 FLOATS = ("float32", "float16", "bfloat16")
 WITH_DOUBLE = (*FLOATS, "float64")
 NUMBERS = (*WITH_DOUBLE, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_INTEGERS = NUMBERS[4:]
+_BOOL = ("bool",)
+CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+         "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
+_MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +84,7 @@ KERNELS = (
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13,), layout=True),
+    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
     # normalization
     Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
     Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
@@ -96,9 +101,16 @@ KERNELS = (
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
     Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
-    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 4 or 8 bits, prepared for products"),
+    Kernel("PackedNBits", "matmul_nbits", FLOATS, "block-quantized weights of 2, 4 or 8 bits, prepared for products"),
     Kernel("PackedInt8Rows", "matmul_nbits", FLOATS, "int8 weights with a scale per output row, prepared for products"),
-    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 4 or 8 bits in blocks, rounded to nearest"),
+    Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 2, 4 or 8 bits in blocks, rounded to nearest"),
+    # quantization
+    Kernel("quantize_linear", "quantization", FLOATS, "codes of values by a scale and a zero point; float results through ml_dtypes",
+           "", "QuantizeLinear", (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("dequantize_linear", "quantization", CODES, "values of codes; float codes through a table", "", "DequantizeLinear",
+           (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
+    Kernel("unpack_int4", "quantization", ("int4", "uint4"), "the elements of such bytes", layout=True),
     # rotary
     Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", (23,)),
     Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", (1,)),
@@ -108,6 +120,60 @@ KERNELS = (
     # softmax
     Kernel("softmax", "softmax", WITH_DOUBLE, "exponentials that sum to 1 along an axis", "", "Softmax", (13,)),
     Kernel("log_softmax", "softmax", WITH_DOUBLE, "the logarithm of softmax", "", "LogSoftmax", (13,)),
+    # numpy: views and bookkeeping, NumPy itself
+    Kernel("cast_like", "numpy", _MOVED, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("concat", "numpy", _MOVED, "arrays joined along an axis", "", "Concat", (13,), layout=True),
+    Kernel("constant", "numpy", _MOVED, "a constant", "", "Constant", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("constant_of_shape", "numpy", _MOVED, "an array of one value", "", "ConstantOfShape", (9, 20, 21, 23, 24, 25), layout=True),
+    Kernel("expand", "numpy", _MOVED, "broadcasting, as a view", "", "Expand", (13,), layout=True),
+    Kernel("flatten", "numpy", _MOVED, "a matrix of the leading and the other axes", "", "Flatten", (13, 21, 23, 24, 25), layout=True),
+    Kernel("gather_elements", "numpy", _MOVED, "elements by index along an axis", "", "GatherElements", (13,), layout=True),
+    Kernel("gather_nd", "numpy", _MOVED, "slices by index tuples", "", "GatherND", (13,), layout=True),
+    Kernel("identity", "numpy", _MOVED, "the array itself", "", "Identity", (13, 14, 16, 19, 21, 23, 24, 25), layout=True),
+    Kernel("pad", "numpy", _MOVED, "growth at the ends, or cuts", "", "Pad", (13, 18, 19, 21, 23, 24, 25), layout=True),
+    Kernel("range", "numpy", (*FLOATS, "float64", "int16", "int32", "int64"), "start, start + delta, …", "", "Range", (11, 27), layout=True),
+    Kernel("reshape", "numpy", _MOVED, "another shape, as a view where strides allow", "", "Reshape", (13, 14, 19, 21, 23, 24, 25), layout=True),
+    Kernel("scatter_elements", "numpy", _MOVED, "elements written by index along an axis", "", "ScatterElements", (13, 16, 18), layout=True),
+    Kernel("scatter_nd", "numpy", _MOVED, "slices written by index tuples", "", "ScatterND", (13, 16, 18), layout=True),
+    Kernel("shape", "numpy", _MOVED, "the sizes of the axes", "", "Shape", (13, 15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("size", "numpy", _MOVED, "the number of elements", "", "Size", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("slice", "numpy", _MOVED, "every n-th element of a range, as a view", "", "Slice", (13,), layout=True),
+    Kernel("split", "numpy", _MOVED, "parts along an axis, as views", "", "Split", (13, 18), layout=True),
+    Kernel("squeeze", "numpy", _MOVED, "axes of size 1 dropped, as a view", "", "Squeeze", (13, 21, 23, 24, 25), layout=True),
+    Kernel("tensor_scatter", "numpy", _MOVED, "an update written into a copy of a cache", "", "TensorScatter", (24,), layout=True),
+    Kernel("tile", "numpy", _MOVED, "repetition along each axis", "", "Tile", (13,), layout=True),
+    Kernel("transpose", "numpy", _MOVED, "axes in another order, as a view", "", "Transpose", (13, 21, 23, 24, 25), layout=True),
+    Kernel("trilu", "numpy", _MOVED, "a triangle of the last two axes", "", "Trilu", (14,), layout=True),
+    Kernel("unsqueeze", "numpy", _MOVED, "new axes of size 1, as a view", "", "Unsqueeze", (13, 21, 23, 24, 25), layout=True),
+    # numpy: logic and comparisons, NumPy itself
+    Kernel("abs", "numpy", NUMBERS, "absolute value", "", "Abs", (13,), layout=True),
+    Kernel("and_", "numpy", _BOOL, "logical and", "", "And", (7,), layout=True),
+    Kernel("bitwise_and", "numpy", _INTEGERS, "bitwise and", "", "BitwiseAnd", (18,), layout=True),
+    Kernel("bitwise_not", "numpy", _INTEGERS, "bits inverted", "", "BitwiseNot", (18,), layout=True),
+    Kernel("bitwise_or", "numpy", _INTEGERS, "bitwise or", "", "BitwiseOr", (18,), layout=True),
+    Kernel("bitwise_xor", "numpy", _INTEGERS, "bitwise exclusive or", "", "BitwiseXor", (18,), layout=True),
+    Kernel("ceil", "numpy", WITH_DOUBLE, "rounded up", "", "Ceil", (13,), layout=True),
+    Kernel("clip", "numpy", NUMBERS, "limited to an interval", "", "Clip", (13,), layout=True),
+    Kernel("cumsum", "numpy", (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64"), "running sums along an axis", "", "CumSum", (11, 14), layout=True),
+    Kernel("equal", "numpy", (*NUMBERS, "bool"), "a = b", "", "Equal", (13, 19), layout=True),
+    Kernel("floor", "numpy", WITH_DOUBLE, "rounded down", "", "Floor", (13,), layout=True),
+    Kernel("greater", "numpy", NUMBERS, "a > b", "", "Greater", (13,), layout=True),
+    Kernel("greater_or_equal", "numpy", NUMBERS, "a ≥ b", "", "GreaterOrEqual", (12, 16), layout=True),
+    Kernel("is_inf", "numpy", WITH_DOUBLE, "whether infinite", "", "IsInf", (10, 20), layout=True),
+    Kernel("is_nan", "numpy", WITH_DOUBLE, "whether NaN", "", "IsNaN", (13, 20), layout=True),
+    Kernel("less", "numpy", NUMBERS, "a < b", "", "Less", (13,), layout=True),
+    Kernel("less_or_equal", "numpy", NUMBERS, "a ≤ b", "", "LessOrEqual", (12, 16), layout=True),
+    Kernel("max", "numpy", NUMBERS, "the largest of several", "", "Max", (13,), layout=True),
+    Kernel("min", "numpy", NUMBERS, "the smallest of several", "", "Min", (13,), layout=True),
+    Kernel("mod", "numpy", NUMBERS, "rest of a division", "", "Mod", (13, 28), layout=True),
+    Kernel("not_", "numpy", _BOOL, "logical not", "", "Not", (1,), layout=True),
+    Kernel("or_", "numpy", _BOOL, "logical or", "", "Or", (7,), layout=True),
+    Kernel("relu", "numpy", (*WITH_DOUBLE, "int8", "int16", "int32", "int64"), "the larger of x and 0", "", "Relu", (13, 14), layout=True),
+    Kernel("round", "numpy", WITH_DOUBLE, "rounded to nearest, halves to even", "", "Round", (11, 22), layout=True),
+    Kernel("sign", "numpy", NUMBERS, "-1, 0 or 1", "", "Sign", (13,), layout=True),
+    Kernel("topk", "numpy", NUMBERS, "the k largest or smallest and their indices", "", "TopK", (11, 24), layout=True),
+    Kernel("where", "numpy", (*NUMBERS, "bool"), "x or y by a condition", "", "Where", (9, 16), layout=True),
+    Kernel("xor", "numpy", _BOOL, "logical exclusive or", "", "Xor", (7,), layout=True),
 )
 
 

@@ -85,7 +85,6 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
 
 class Packing:
     """Turns tensors of a checkpoint into what the kernels read, one product at a time; quantizing reads the mapped file directly."""
-
     def __init__(self, checkpoint, weights, threads, progress, total):
         self.checkpoint, self.weights, self.threads, self.progress = checkpoint, weights, threads, progress
         self.done, self.total = 0, total
@@ -93,6 +92,8 @@ class Packing:
     def linear(self, *names):
         """One product for the weights of `names`, stacked along the outputs."""
         tensors = [self.checkpoint.tensor(name) for name in names]
+        if len({t.dtype for t in tensors}) > 1:
+            tensors = [t.astype(np.float32) for t in tensors]
         if self.weights == "int4":
             packed = qkernels.PackedNBits.quantize(tensors, bits=4, block_size=BLOCK_SIZE, threads=self.threads)
         elif self.weights == "int8":
@@ -105,7 +106,7 @@ class Packing:
 
     def vector(self, name):
         self._advance([name])
-        return self.checkpoint.tensor(name).astype(np.float32)
+        return np.float32(self.checkpoint.tensor(name))
 
     def _advance(self, names):
         self.done += sum(self.checkpoint.nbytes(name) for name in names)
@@ -118,7 +119,6 @@ class Packing:
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """The weights of one decoder layer; query, key and value share a product, as do gate and up."""
-
     input_norm: np.ndarray
     qkv: object
     q_norm: np.ndarray
@@ -244,9 +244,8 @@ class Qwen3Model:
             raise TypeError(f"forward: ids: expected a flat sequence of integers, got {ids.dtype} of shape {ids.shape}")
         if not ids.size:
             raise ValueError("forward: ids: expected at least one token")
-        if ids.min() < 0 or ids.max() >= self.config.vocab_size:
-            wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)][0]
-            raise IndexError(f"forward: ids: expected 0 <= id < {self.config.vocab_size}, got {wrong}")
+        if (wrong := ids[(ids < 0) | (ids >= self.config.vocab_size)]).size:
+            raise IndexError(f"forward: ids: expected 0 <= id < {self.config.vocab_size}, got {wrong[0]}")
         if cache.length + ids.size > self.max_context:
             raise ValueError(f"forward: ids: {ids.size} tokens after {cache.length} exceed the context of {self.max_context}")
         return ids.size

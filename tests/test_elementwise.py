@@ -111,8 +111,8 @@ def test_every_16_bit_input_is_correctly_rounded(name, dtype, tier):
 
 
 # published in docs/accuracy.md
-MAX_ULP = {"sigmoid": 0.76, "silu": 0.76}
-MAX_ULP_NORMAL = {"sigmoid": 0.53, "silu": 0.53}  # where the result is a normal number
+MAX_ULP = {"sigmoid": 0.80, "silu": 0.80}
+MAX_ULP_NORMAL = {"sigmoid": 0.65, "silu": 0.65}  # where the result is a normal number
 
 
 def sweep():

@@ -190,7 +190,7 @@ def test_B51_empty_shapes():
 @pytest.mark.parametrize("call, error, message", [
     (lambda a: qkernels.gather(None, [0]), TypeError, "gather: data: expected an array, got None"),
     (lambda a: qkernels.gather(a, None), TypeError, "gather: indices: expected an array, got None"),
-    (lambda a: qkernels.gather(a, [0.5]), TypeError, "gather: indices: expected an integer dtype that fits int64, got float64"),
+    (lambda a: qkernels.gather(a, [0.5]), TypeError, "gather: indices: expected an integer dtype, got float64"),
     (lambda a: qkernels.gather(a, np.uint64([0])), TypeError, "gather: indices: expected an integer dtype that fits int64, got uint64"),
     (lambda a: qkernels.gather(a, [True]), TypeError, "gather: indices: expected an integer dtype"),
     (lambda a: qkernels.gather(a, [0], axis=2), ValueError, "gather: axis: expected -2 to 1 for rank 2, got 2"),

@@ -1,4 +1,5 @@
 """Products with block-quantized weights: matmul_nbits, PackedNBits, PackedInt8Rows, quantize_nbits."""
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,7 +98,7 @@ def test_against_onnx_runtime(p):
 
 
 @pytest.mark.differential("quantize_nbits", "PackedNBits")
-@given(n=st.integers(1, 40), k=st.integers(1, 300), bits=st.sampled_from([4, 8]), block_size=st.sampled_from([16, 32, 128]), seed=seeds,
+@given(n=st.integers(1, 40), k=st.integers(1, 300), bits=st.sampled_from([2, 4, 8]), block_size=st.sampled_from([16, 32, 128]), seed=seeds,
        dtype=float_dtypes, symmetric=st.booleans())
 def test_quantize_against_numpy(n, k, bits, block_size, seed, dtype, symmetric):
     w = normal(seed, (n, k), dtype)
@@ -154,7 +155,7 @@ def test_int8_rows(n, k, m, seed, dtype, activations):
 
 
 def test_B01_every_block_size_gives_a_result_or_raises(tier):
-    for bits, code, zero in ((4, 0x22, 0x33), (8, 0x02, 0x03)):
+    for bits, code, zero in ((2, 0xAA, 0xFF), (4, 0x22, 0x33), (8, 0x02, 0x03)):
         block_size = 16
         while block_size <= 512:
             blocks = 512 // block_size
@@ -168,7 +169,7 @@ def test_B01_every_block_size_gives_a_result_or_raises(tier):
 
 
 def test_B03_default_zero_point(tier):
-    for bits, code in ((4, 0x99), (8, 129)):
+    for bits, code in ((2, 0xFF), (4, 0x99), (8, 129)):
         b = np.full((1, 1, 2 * bits), code, np.uint8)
         assert qkernels.matmul_nbits(np.ones((1, 16), np.float32), b, np.ones((1, 1), np.float32), K=16, N=1, bits=bits, block_size=16).tolist() == [[16]]
 
@@ -187,14 +188,101 @@ def test_B04_zero_point_and_scale_layouts(tier):
         qkernels.matmul_nbits(a, b, np.ones((3, 2), np.float32), **form)
 
 
-def test_B06_g_idx_is_never_ignored():
-    with pytest.raises(ValueError, match="matmul_nbits: g_idx: expected None"):
-        qkernels.matmul_nbits(np.ones((1, 32), np.float32), np.full((1, 2, 8), 0x99, np.uint8), np.float32([[1, 10]]), None,
-                              np.int32([1] * 16 + [0] * 16), K=32, N=1, block_size=16)
+def test_B06_g_idx_is_honoured(tier):
+    a, b = np.float32([[1] * 16 + [0] * 16]), np.full((1, 2, 8), 0x99, np.uint8)
+    for activations in ("f32", "int16", "int8"):
+        call = lambda g_idx: qkernels.matmul_nbits(a, b, np.float32([[1, 10]]), None, g_idx, K=32, N=1, block_size=16, activations=activations)
+        np.testing.assert_allclose(call(np.int32([1] * 16 + [0] * 16)), [[160]], rtol=1e-6)
+        np.testing.assert_allclose(call(None), [[16]], rtol=1e-6)
+    for wrong in ([0] * 31, [0] * 31 + [2], [-1] + [0] * 31):
+        with pytest.raises(ValueError, match="matmul_nbits: g_idx: expected"):
+            call(np.int32(wrong))
+
+
+@pytest.mark.differential("matmul_nbits", "PackedNBits")
+@given(p=problems(), shuffled=st.booleans())
+def test_g_idx_against_specification(p, shuffled):
+    blocks = -(-p["k"] // p["block_size"])
+    rng = np.random.default_rng(p["seed"])
+    g_idx = rng.permutation(np.arange(p["k"]) // p["block_size"]) if shuffled else rng.integers(0, blocks, p["k"])
+    b, scales, zeros = weights(p["seed"], p["n"], p["k"], p["bits"], p["block_size"], p["zeros"])
+    form = dict(K=p["k"], N=p["n"], bits=p["bits"], block_size=p["block_size"])
+    w = qkernels.PackedNBits(b, scales, zeros, g_idx=g_idx.astype(np.int32), **form)
+    dense = dequantize(b, scales, zeros, g_idx, p["k"], p["n"], p["bits"], p["block_size"])
+    assert w.shape == dense.shape
+    assert_equal_bits(w.take_rows(np.arange(p["n"])), dense)
+    a = normal(p["seed"] + 1, (p["m"], p["k"]))
+    y = one_result(lambda t: w(a, threads=t))
+    assert (np.abs(y - np.float64(a) @ np.float64(dense).T) <= np.abs(a) @ np.abs(dense).T * (40 + p["k"] / 16) * 2.0**-24 + 1e-6).all()
+    padded = np.concatenate([g_idx, np.zeros(blocks * p["block_size"] - p["k"], g_idx.dtype)])
+    assert_equal_bits(y, qkernels.matmul_nbits(a, b, scales, zeros, padded, **form))
+    with pytest.raises(ValueError, match="PackedNBits.unpack: weights packed with g_idx"):
+        w.unpack()
+
+
+CODE_TYPES = (ml_dtypes.uint4, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.int2, np.uint8, np.int8)
+
+
+@pytest.mark.differential("PackedNBits", "dequantize_linear")
+@given(n=st.integers(1, 40), k=st.integers(1, 150), block_size=st.sampled_from([0, 16, 32, 64, 200]), dtype=st.sampled_from(CODE_TYPES),
+       scale_dtype=float_dtypes, axis=st.sampled_from([0, 1]), with_zeros=st.booleans(), seed=seeds)
+def test_from_codes_is_dequantize_linear(n, k, block_size, dtype, scale_dtype, axis, with_zeros, seed):
+    dtype = np.dtype(dtype)
+    info = ml_dtypes.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    codes_of = lambda shape: rng.integers(int(info.min), int(info.max) + 1, shape).astype(np.int8 if info.min < 0 else np.uint8).astype(dtype)
+    block_size = 0 if block_size == 200 and k > 200 else block_size
+    blocks = 1 if block_size == 0 else -(-k // block_size)
+    codes, shape = codes_of((n, k) if axis else (k, n)), (n, blocks) if axis else (blocks, n)
+    shape = (n,) if block_size == 0 else shape
+    scales, zeros = (rng.standard_normal(shape) * 0.1).astype(scale_dtype), codes_of(shape) if with_zeros else None
+    w = qkernels.PackedNBits.from_codes(codes, scales, zeros, axis=axis, block_size=block_size)
+    assert w.shape == (n, k) and w.bits == info.bits
+    # one scale for each output is per-axis quantization along the other axis
+    dense = qkernels.dequantize_linear(codes, scales, zeros, axis=axis if block_size else 1 - axis, block_size=block_size)
+    dense = dense if axis else dense.T
+    assert_equal_bits(w.take_rows(np.arange(n), dtype=scale_dtype), dense)
+    exact = qkernels.dequantize_linear(codes, scales, zeros, axis=axis if block_size else 1 - axis, block_size=block_size, output_dtype=np.float32)
+    exact = exact if axis else exact.T
+    assert_equal_bits(w.take_rows(np.arange(n)), exact)
+    x = normal(seed, (3, k))
+    y = one_result(lambda t: w(x, threads=t))
+    assert (np.abs(y - np.float64(x) @ np.float64(exact).T) <= np.abs(x) @ np.abs(exact).T * (40 + k / 16) * 2.0**-24 + 1e-6).all()
+    for name, v in layouts(codes) if codes.dtype.kind != "V" else [("fortran", np.asfortranarray(codes))]:
+        assert_equal_bits(qkernels.PackedNBits.from_codes(v, scales, zeros, axis=axis, block_size=block_size).buffers[0], w.buffers[0], name)
+    if info.bits == 4 and info.min == 0:
+        serialized = dict(axis=axis, block_size=block_size, bits=4, shape=codes.shape)
+        again = qkernels.PackedNBits.from_codes(qkernels.pack_int4(codes), scales, None if zeros is None else qkernels.pack_int4(zeros), **serialized)
+        for x, y in zip(again.buffers, w.buffers, strict=True):
+            assert (x is None and y is None) or (np.asarray(x).view(np.uint8) == np.asarray(y).view(np.uint8)).all()
+    if info.bits < 8 and info.min == 0:
+        again = qkernels.PackedNBits.from_codes(codes.astype(np.uint8), scales, None if zeros is None else zeros.astype(np.uint8), axis=axis,
+                                                block_size=block_size, bits=info.bits)
+        assert_equal_bits(again.buffers[0], w.buffers[0])
+
+
+def test_from_codes_errors_and_middle_zero_points():
+    codes, scales = np.zeros((4, 32), ml_dtypes.uint4), np.ones((4, 1), np.float32)
+    make = qkernels.PackedNBits.from_codes
+    assert make(codes, scales, np.full((4, 1), 8, ml_dtypes.uint4), axis=1).buffers[2] is None
+    assert make(codes.astype(np.int8).astype(ml_dtypes.int4), scales, axis=1).buffers[2] is None
+    for call, error, message in (
+            (lambda: make(codes, scales, axis=2), ValueError, "axis: expected 0 or 1, got 2"),
+            (lambda: make(codes, scales, axis=0), ValueError, "scales: expected shape"),
+            (lambda: make(codes, scales[:3], axis=1), ValueError, r"scales: expected shape \(4, 1\), got \(3, 1\)"),
+            (lambda: make(codes, scales, axis=1, bits=8), ValueError, "bits: expected 4 for uint4, got 8"),
+            (lambda: make(codes, scales, axis=1, block_size=24), ValueError, "block_size: expected a power of two, at least 16, got 24"),
+            (lambda: make(codes, scales, scales, axis=1), TypeError, "zero_points: expected dtype uint4, got float32"),
+            (lambda: make(codes[0], scales, axis=1), ValueError, "codes: expected 2 dimensions"),
+            (lambda: make(np.full((4, 32), 16, np.uint8), scales, axis=1, bits=4), ValueError, "codes: expected codes of 4 bits, got 16"),
+            (lambda: make(np.zeros(63, np.uint8), scales, axis=1, bits=4, shape=(4, 32)), ValueError, r"codes: expected shape \(4, 32\) or 64 uint8 bytes"),
+            (lambda: make(codes.astype(np.float32), scales, axis=1), TypeError, "codes: expected dtype uint2")):
+        with pytest.raises(error, match="PackedNBits.from_codes: " + message):
+            call()
 
 
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 def test_B07_bias_on_every_path(bits, dtype, tier):
     bias = np.array([1, -2, 3], dtype)
     for zeros in KINDS:
@@ -238,8 +326,8 @@ def test_B10_empty_shapes_and_omitted_projections(tier):
 
 def test_B12_no_pair_sum_saturates(tier):
     """Largest codes with largest digits, all of one sign: exact integers come out."""
-    for bits, code in ((4, 0xFF), (8, 0xFF), (4, 0x00), (8, 0x00)):
-        value = (code & 15 if bits == 4 else code) - (1 << (bits - 1))
+    for bits, code in ((2, 0xFF), (4, 0xFF), (8, 0xFF), (2, 0x00), (4, 0x00), (8, 0x00)):
+        value = (code & (1 << bits) - 1) - (1 << (bits - 1))
         b = np.full((1, 1, 32 * bits // 8), code, np.uint8)
         for a in (np.full((3, 32), 127, np.float32), np.full((3, 32), -127, np.float32)):
             y = qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, bits=bits, activations="int8")
@@ -274,7 +362,7 @@ def test_tiny_and_huge_activations(activations, tier):
 
 
 def test_memory_stays_compressed():
-    for bits in (4, 8):
+    for bits in (2, 4, 8):
         for block_size in (16, 32, 128):
             for zeros in ("none", "packed", "float"):
                 for dtype in FLOAT_DTYPES:
@@ -333,7 +421,7 @@ A, B, S = np.ones((1, 32), np.float32), np.zeros((2, 1, 16), np.uint8), np.ones(
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, bits=3), ValueError, "matmul_nbits: bits: expected 4 or 8, got 3"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, bits=3), ValueError, "matmul_nbits: bits: expected 2, 4 or 8, got 3"),
     (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=24), ValueError, "block_size: expected a power of two, at least 16, got 24"),
     (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=8), ValueError, "block_size: expected a power of two, at least 16, got 8"),
     (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, accuracy_level=5), ValueError, "accuracy_level: expected 0 to 4, got 5"),
@@ -357,7 +445,7 @@ A, B, S = np.ones((1, 32), np.float32), np.zeros((2, 1, 16), np.uint8), np.ones(
     (lambda: qkernels.PackedInt8Rows(np.float32([[1, np.inf]])), ValueError, "PackedInt8Rows: w: expected finite weights"),
     (lambda: qkernels.PackedInt8Rows(A)(A.T), ValueError, r"PackedInt8Rows: x: expected shape \(..., 32\), got \(32, 1\)"),
     (lambda: qkernels.PackedNBits.quantize(A).take_rows([1]), IndexError, "PackedNBits.take_rows: indices: expected -1 to 0, got 1"),
-    (lambda: qkernels.PackedNBits.quantize(A).take_rows([0.5]), TypeError, "PackedNBits.take_rows: indices: expected an integer dtype, got float64"),
+    (lambda: qkernels.PackedNBits.quantize(A).take_rows([0.5]), TypeError, "PackedNBits.take_rows: indices: expected an integer dtype that fits int64, got float64"),
 ])
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):

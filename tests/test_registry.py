@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qkernels
-from qkernels import registry
+from qkernels import _selfcheck, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 # public, but no kernel: the runtime, a cache's bookkeeping, a namespace
@@ -42,12 +42,12 @@ def benchmarks():
 
 def test_rows_are_distinct_and_callable():
     assert len(set(NAMES)) == len(NAMES)
-    operators = [(k.domain, k.op_type, k.since_version) for k in registry.KERNELS if k.op_type]
+    operators = [(k.domain, k.op_type, version) for k in registry.KERNELS for version in k.versions]
     assert len(set(operators)) == len(operators)
     for k in registry.KERNELS:
         assert callable(k.function) and k.summary and k.dtypes, k.name
-        assert (k.domain is None) == (k.op_type is None) == (k.since_version is None), k.name
-        assert (ROOT / f"qkernels/{k.family}.pyx").exists(), k.name
+        assert (k.domain is None) == (k.op_type is None) == (not k.versions), k.name
+        assert k.family == "numpy" or (ROOT / f"qkernels/{k.family}.pyx").exists(), k.name
 
 
 def test_every_kernel_has_a_differential_test():
@@ -58,6 +58,10 @@ def test_every_kernel_has_a_differential_test():
 def test_every_kernel_has_a_benchmark():
     assert not {k.name for k in registry.KERNELS if not k.layout} - benchmarks()
     assert not benchmarks() - set(NAMES), "benchmarks that name no kernel"
+
+
+def test_every_family_is_in_the_self_check():
+    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +78,7 @@ def test_documented_example(name):
 
 
 def test_public_names_are_registered():
-    public = {*qkernels.__all__, *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
+    public = {*qkernels.__all__, "abs", "max", "min", "pow", "range", "round", "slice", *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
     functions = {k.function for k in registry.KERNELS}
     for name in public - NOT_KERNELS:
         *path, last = name.split(".")
@@ -96,7 +100,7 @@ def test_operators_page_is_current():
 
 def test_find():
     assert registry.find("RMSNormalization").name == "rms_normalization"
-    assert registry.find("RMSNormalization", version=22) is None
+    assert registry.find("RMSNormalization", opset=22) is None
     assert registry.find("ArgMax", "", 13).name == "argmax" and registry.find("ArgMax", "", 12) is None
     assert registry.find("SkipSimplifiedLayerNormalization", "com.microsoft").name == "skip_simplified_layer_normalization"
     assert registry.find("SkipSimplifiedLayerNormalization") is None

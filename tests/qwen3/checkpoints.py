@@ -72,8 +72,10 @@ def config_fields(**changes):
 
 
 def make_checkpoint(directory, *, layers=2, hidden=64, intermediate=96, heads=2, kv_heads=1, head_dim=128, vocab=320, tied=True, shards=1,
-                    rope_scaling=None, seed=0, head=None, dtype="bfloat16", max_position_embeddings=512, generation=None):
+                    rope_scaling=None, seed=0, head=None, dtype="bfloat16", max_position_embeddings=512, generation=None, outliers=False):
     """A random Qwen3 in Hugging Face's layout, with the tokenizer of `make_tokenizer`.
+
+    `outliers` plants what trained checkpoints have: three residual channels far above the rest, and MLP channels whose gated product is larger still.
 
     `head` stores an `lm_head.weight` that is not what `tied` says: "copy" or "double" of the embedding, or "missing".
     Returns the tensors by name.
@@ -93,6 +95,14 @@ def make_checkpoint(directory, *, layers=2, hidden=64, intermediate=96, heads=2,
             "self_attn.v_proj": normal(kv_heads * head_dim, hidden), "self_attn.o_proj": normal(hidden, heads * head_dim),
             "mlp.gate_proj": normal(intermediate, hidden), "mlp.up_proj": normal(intermediate, hidden), "mlp.down_proj": normal(hidden, intermediate),
         }.items()}
+        if outliers:
+            channels = rng.choice(intermediate, 4, replace=False)
+            for name in ("gate", "up"):
+                tensors[f"model.layers.{i}.mlp.{name}_proj.weight"][channels] *= to.type(6)
+    if outliers:
+        channels = rng.choice(hidden, 3, replace=False)
+        embedding = tensors["model.embed_tokens.weight"]
+        embedding[:, channels] = (np.sign(embedding[:, channels].astype(np.float32)) * 10).astype(to)
     tensors["model.norm.weight"] = gain(hidden)
     embedding = tensors["model.embed_tokens.weight"]
     if head in ("copy", "double"):

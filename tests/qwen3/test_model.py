@@ -8,8 +8,8 @@ import pytest
 import qkernels
 import qwen3
 from qwen3.model import Layer
-from tests.oracle import assert_equal_bits
-from tests.qwen3.checkpoints import CASES, make_checkpoint
+from tests.oracle import BF16, assert_equal_bits
+from tests.qwen3.checkpoints import CASES, make_checkpoint, write_safetensors
 
 STORED = np.load(pathlib.Path(__file__).parent / "data/logits.npz")
 DEMO = pathlib.Path(qwen3.__file__).parent / "demo"
@@ -65,10 +65,13 @@ def test_quantized_weights_stay_near(name, weights, activations, bound, director
     assert spread_error(model.forward(STORED[f"{name}/ids"], model.new_cache(), last_only=False), STORED[f"{name}/logits"]) <= bound
 
 
-@pytest.mark.parametrize("name", ["tied", "untied", "demo"])
-def test_int16_activations_are_near_float32(name, directories):
-    exact, rounded = (qwen3.load(directories[name], activations=a, kv="f32") for a in ("f32", "int16"))
-    ids = STORED[f"{name}/ids"]
+@pytest.mark.parametrize("name", ["tied", "untied", "demo", "outliers"])
+def test_int16_activations_are_near_float32(name, directories, tmp_path):
+    if name == "outliers":
+        make_checkpoint(tmp_path, seed=11, hidden=256, intermediate=768, heads=4, kv_heads=2, outliers=True)
+    directory = directories.get(name, tmp_path)
+    exact, rounded = (qwen3.load(directory, activations=a, kv="f32") for a in ("f32", "int16"))
+    ids = STORED[f"{'tied' if name == 'outliers' else name}/ids"]
     logits = [m.forward(ids, m.new_cache(), last_only=False) for m in (exact, rounded)]
     assert spread_error(logits[1], logits[0]) <= 2e-4
 
@@ -160,6 +163,18 @@ def test_packed_weights_are_compressed_and_the_embedding_is_the_file(directories
     serialized += n * k // 2 + n * (k // 32) * 4
     assert model.nbytes <= 1.25 * serialized
     assert not model.embedding.flags.owndata and not model.embedding.flags.writeable and model.embedding.dtype == np.dtype("bfloat16")
+
+
+def test_B71_mixed_dtypes_in_one_product(tmp_path, directories):
+    """A checkpoint whose projections of one layer are stored in different types gives what one of float32 gives."""
+    tensors = make_checkpoint(tmp_path / "f32", seed=1, dtype="float32")
+    make_checkpoint(tmp_path / "mixed", seed=1, dtype="float32")
+    tensors = {name: t.astype(BF16).astype(np.float32) for name, t in tensors.items()}
+    write_safetensors(tmp_path / "f32/model.safetensors", tensors)
+    write_safetensors(tmp_path / "mixed/model.safetensors", {n: t.astype(BF16) if "k_proj" in n or "up_proj" in n else t for n, t in tensors.items()})
+    for weights in ("int4", "int8", "bf16", "f32"):
+        a, b = (qwen3.load(tmp_path / d, weights=weights, activations="f32") for d in ("f32", "mixed"))
+        assert_equal_bits(a.forward([1, 2, 3], a.new_cache()), b.forward([1, 2, 3], b.new_cache()))
 
 
 def test_progress_reaches_the_total(directories):

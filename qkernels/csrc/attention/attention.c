@@ -47,14 +47,14 @@ void qk_attention(int isa, int threads, const qk_attention_args *a, float *scrat
 #pragma omp barrier
         }
         if (split) {
-#pragma omp for schedule(dynamic, 1)
+            /* runs of one head's pieces, since a piece fetches the next one's keys ahead */
+#pragma omp for schedule(dynamic, 4)
             for (int64_t t = 0; t < pieces; t++)
                 table->piece(a, own, partials, t);
             table->combine(a, own, partials, rows * me / all, rows * (me + 1) / all);
         } else {
-            /* the last blocks see the most keys: start with them */
 #pragma omp for schedule(dynamic, 1)
-            for (int64_t t = blocks - 1; t >= 0; t--)
+            for (int64_t t = 0; t < blocks; t++)
                 table->block(a, own, t);
         }
     }

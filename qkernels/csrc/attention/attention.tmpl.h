@@ -12,7 +12,7 @@
 #define QK_EACH for
 #endif
 
-enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS, QK_KEYS_IN_L1 = 32 };
+enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS };
 
 /* One thread's working memory; strides are padded to 16 and the padding of q and k is zero. */
 typedef struct {
@@ -25,6 +25,25 @@ typedef struct {
     int64_t d, dv;            /* padded */
     int lo[QK_ROWS], hi[QK_ROWS]; /* the keys of the piece that a row sees */
 } qk_attention_work;
+
+/* What is wanted next, fetched into the second-level cache row by row while the present keys are worked on: the values of this piece
+ * during its scores, the keys of the next piece during its values. */
+typedef struct {
+    const char *p;
+    int64_t stride, bytes; /* of a row */
+    int rows;
+} qk_attention_ahead;
+
+static inline void QK_TIER(fetch)(const qk_attention_ahead *ahead, int first, int last)
+{
+    int64_t rows = qk_min(last, ahead->rows) - first, bytes = ahead->bytes;
+    const char *p = ahead->p + first * ahead->stride;
+    if (bytes == ahead->stride) /* one run of lines */
+        bytes *= rows, rows = qk_min(rows, 1);
+    for (; rows > 0; rows--, p += ahead->stride)
+        for (int64_t i = 0; i < bytes; i += 64)
+            __builtin_prefetch(p + i, 0, 2);
+}
 
 static qk_attention_work QK_TIER(attention_work)(const qk_attention_args *a, float *p)
 {
@@ -52,30 +71,35 @@ static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, float *y, i
             v16_store(y + r * qk_attention_pad(n) + c, v16_load_as(dtype, QK_TIER(at)(x, dtype, r * stride + c), (int)qk_min(16, n - c)));
 }
 
+/* float32 vectors of n lanes; whole ones without a mask, since what a masked store wrote cannot be forwarded to a load */
+static inline v16 QK_TIER(load)(const float *p, int64_t n) { return v16_load_as(QK_F32, p, (int)qk_min(16, n)); }
+static inline void QK_TIER(store)(float *p, v16 x, int64_t n) { v16_store_as(QK_F32, p, x, (int)qk_min(16, n)); }
+
 /* One head of one token: widened, normalized with `weight` (the bits of RMS normalization: vector i to accumulator i mod 4), rotated to
  * `position` (the bits of rotary embedding: each product rounded). y has d padded to 16, the padding zero. */
 static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, int dtype, const float *weight, int64_t position, float *y)
 {
-    int64_t d = a->d;
+    int64_t d = a->d, half = a->half;
     QK_TIER(widen)(x, dtype, 0, y, 1, d);
     if (weight) {
         v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
-        for (int64_t c = 0, j = 0; c < d; c += 16, j = (j + 1) % 4)
-            acc[j] = v16_fma(v16_load(y + c), v16_load(y + c), acc[j]);
+        int64_t c = 0;
+        for (; c + 64 <= d; c += 64)
+            QK_EACH (int j = 0; j < 4; j++) acc[j] = v16_fma(v16_load(y + c + 16 * j), v16_load(y + c + 16 * j), acc[j]);
+        QK_EACH (int j = 0; j < 4; j++)
+            if (c + 16 * j < d)
+                acc[j] = v16_fma(v16_load(y + c + 16 * j), v16_load(y + c + 16 * j), acc[j]);
         float squares = v16_reduce_add(v16_add(v16_add(acc[0], acc[1]), v16_add(acc[2], acc[3])));
         v16 inv = v16_div(v16_set1(1.0f), v16_sqrt(v16_set1(squares / (float)d + a->epsilon)));
-        for (int64_t c = 0; c < d; c += 16) {
-            int n = (int)qk_min(16, d - c);
-            v16_store_n(y + c, v16_mul(v16_mul(v16_load(y + c), inv), v16_load_n(weight + c, n)), n);
-        }
+        for (c = 0; c < d; c += 16)
+            QK_TIER(store)(y + c, v16_mul(v16_mul(v16_load(y + c), inv), QK_TIER(load)(weight + c, d - c)), d - c);
     }
     if (a->cos)
-        for (int64_t c = 0; c < a->half; c += 16) {
-            int n = (int)qk_min(16, a->half - c);
-            v16 x1 = v16_load_n(y + c, n), x2 = v16_load_n(y + a->half + c, n);
-            v16 cosine = v16_load_n(a->cos + position * a->half + c, n), sine = v16_load_n(a->sin + position * a->half + c, n);
-            v16_store_n(y + c, v16_sub(v16_mul(x1, cosine), v16_mul(x2, sine)), n);
-            v16_store_n(y + a->half + c, v16_add(v16_mul(x2, cosine), v16_mul(x1, sine)), n);
+        for (int64_t c = 0; c < half; c += 16) {
+            v16 x1 = QK_TIER(load)(y + c, half - c), x2 = QK_TIER(load)(y + half + c, half - c);
+            v16 cosine = QK_TIER(load)(a->cos + position * half + c, half - c), sine = QK_TIER(load)(a->sin + position * half + c, half - c);
+            QK_TIER(store)(y + c, v16_sub(v16_mul(x1, cosine), v16_mul(x2, sine)), half - c);
+            QK_TIER(store)(y + half + c, v16_add(v16_mul(x2, cosine), v16_mul(x1, sine)), half - c);
         }
 }
 
@@ -92,7 +116,7 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
             v16_store_as(a->k_dtype, k + c * qk_itemsize(a->k_dtype), v16_load(scratch + c), (int)qk_min(16, a->d - c));
         for (int64_t c = 0; c < a->dv; c += 16) {
             int n = (int)qk_min(16, a->dv - c);
-            v16_store_as(a->v_dtype, v + c * qk_itemsize(a->v_dtype), v16_load_n(a->new_v + from + c, n), n);
+            v16_store_as(a->v_dtype, v + c * qk_itemsize(a->v_dtype), QK_TIER(load)(a->new_v + from + c, n), n);
         }
     }
 }
@@ -134,20 +158,22 @@ QK_TILED v16 QK_TIER(scores_16)(const float *q, int64_t dp, const char *k, int64
 
 /* the scaled scores of qr rows against the 16 keys of a group */
 QK_TILED void QK_TIER(scores_tile)(const qk_attention_work *w, int r, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
-                                    const int dtype, const int qr)
+                                    const qk_attention_ahead *ahead, const int dtype, const int qr)
 {
     const int kr = 16 / qr;
     for (int j = 0; j < 16; j += kr) {
         float out[16];
+        if (!r)
+            QK_TIER(fetch)(ahead, first + j, first + j + kr);
         v16_store(out, v16_mul(QK_TIER(scores_16)(w->q + r * w->d, w->d, k, bytes, d, first + j, last, dtype, qr), v16_set1(scale)));
         QK_EACH (int i = 0; i < qr; i++) memcpy(w->s + (r + i) * QK_PIECE + first + j, out + i * kr, 4 * (size_t)kr);
     }
 }
 
 QK_TILED void QK_TIER(scores_of)(const qk_attention_work *w, int rows, const char *k, int64_t bytes, int64_t d, int keys, float scale,
-                                  const int dtype)
+                                  const qk_attention_ahead *ahead, const int dtype)
 {
-    for (int first = 0; first < keys; first += 16)
+    for (int first = 0; first < keys; first += 16) {
         for (int r = 0, n; r < rows; r += n) {
             int seen = 0;
             n = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
@@ -156,23 +182,25 @@ QK_TILED void QK_TIER(scores_of)(const qk_attention_work *w, int rows, const cha
             if (!seen)
                 continue;
             if (n == 4)
-                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, dtype, 4);
+                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, ahead, dtype, 4);
             else if (n == 2)
-                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, dtype, 2);
+                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, ahead, dtype, 2);
             else
-                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, dtype, 1);
+                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, ahead, dtype, 1);
         }
+    }
 }
 
-static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int64_t d, int keys, float scale)
+static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int64_t d, int keys, float scale,
+                            const qk_attention_ahead *ahead)
 {
     const char *p = (const char *)k;
     if (dtype == QK_F32)
-        QK_TIER(scores_of)(w, rows, p, 4 * stride, d, keys, scale, QK_F32);
+        QK_TIER(scores_of)(w, rows, p, 4 * stride, d, keys, scale, ahead, QK_F32);
     else if (dtype == QK_F16)
-        QK_TIER(scores_of)(w, rows, p, 2 * stride, d, keys, scale, QK_F16);
+        QK_TIER(scores_of)(w, rows, p, 2 * stride, d, keys, scale, ahead, QK_F16);
     else
-        QK_TIER(scores_of)(w, rows, p, 2 * stride, d, keys, scale, QK_BF16);
+        QK_TIER(scores_of)(w, rows, p, 2 * stride, d, keys, scale, ahead, QK_BF16);
 }
 
 /* ---- softmax of one row in one piece ---- */
@@ -285,15 +313,19 @@ QK_TILED void QK_TIER(values_rows)(const qk_attention_work *w, float *o, int r, 
         QK_TIER(values_tile)(w, o, r, v, bytes, c, from, to, (int)(dv - c), dtype, pr, 1);
 }
 
-QK_TILED void QK_TIER(values_of)(const qk_attention_work *w, float *o, int rows, const char *v, int64_t bytes, int64_t dv, int keys, const int dtype)
+QK_TILED void QK_TIER(values_of)(const qk_attention_work *w, float *o, int rows, const char *v, int64_t bytes, int64_t dv, int keys,
+                                  const qk_attention_ahead *ahead, const int dtype)
 {
-    for (int base = 0; base < keys; base += QK_KEYS_IN_L1)
+    /* with several tiles as many keys as stay in the first-level cache for all of them; with one, short bursts of fetching ahead */
+    const int step = rows > 4 ? 64 : 16;
+    for (int base = 0; base < keys; base += step) {
+        QK_TIER(fetch)(ahead, base, base + step);
         for (int r = 0, n; r < rows; r += n) {
             int lo[4], hi[4], from = 0, to = QK_PIECE;
             n = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
             for (int i = 0; i < n; i++) {
                 lo[i] = (int)qk_max(base, w->lo[r + i]);
-                hi[i] = (int)qk_min(base + QK_KEYS_IN_L1, w->hi[r + i]);
+                hi[i] = (int)qk_min(base + step, w->hi[r + i]);
                 from = (int)qk_max(from, lo[i]);
                 to = (int)qk_min(to, hi[i]);
             }
@@ -315,17 +347,19 @@ QK_TILED void QK_TIER(values_of)(const qk_attention_work *w, float *o, int rows,
                 if (hi[i] > to && lo[i] < hi[i])
                     QK_TIER(values_rows)(w, o, r + i, v, bytes, dv, (int)qk_max(to, lo[i]), hi[i], dtype, 1);
         }
+    }
 }
 
-static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int64_t dv, int keys)
+static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int64_t dv, int keys,
+                            const qk_attention_ahead *ahead)
 {
     const char *p = (const char *)v;
     if (dtype == QK_F32)
-        QK_TIER(values_of)(w, o, rows, p, 4 * stride, dv, keys, QK_F32);
+        QK_TIER(values_of)(w, o, rows, p, 4 * stride, dv, keys, ahead, QK_F32);
     else if (dtype == QK_F16)
-        QK_TIER(values_of)(w, o, rows, p, 2 * stride, dv, keys, QK_F16);
+        QK_TIER(values_of)(w, o, rows, p, 2 * stride, dv, keys, ahead, QK_F16);
     else
-        QK_TIER(values_of)(w, o, rows, p, 2 * stride, dv, keys, QK_BF16);
+        QK_TIER(values_of)(w, o, rows, p, 2 * stride, dv, keys, ahead, QK_BF16);
 }
 
 /* ---- pieces and rows ---- */
@@ -336,14 +370,23 @@ static inline int64_t QK_TIER(visible)(const qk_attention_args *a, int64_t query
     return a->causal ? qk_min(a->keys, a->past + query + 1) : a->keys;
 }
 
+static inline const char *QK_TIER(row_of_q)(const qk_attention_args *a, int64_t b, int64_t g, int64_t row)
+{
+    int64_t group = qk_attention_group(a), head = g * group + row % group;
+    return (const char *)QK_TIER(at)(a->q, a->q_dtype, b * a->q_batch + head * a->q_head + row / group * a->q_row);
+}
+
 /* q of the rows [first, first + rows) of kv head g, widened and prepared */
 static void QK_TIER(load_rows)(const qk_attention_args *a, const qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows)
 {
-    int64_t group = qk_attention_group(a);
     for (int r = 0; r < rows; r++) {
-        int64_t query = (first + r) / group, head = g * group + (first + r) % group;
-        const void *q = QK_TIER(at)(a->q, a->q_dtype, b * a->q_batch + head * a->q_head + query * a->q_row);
-        QK_TIER(prepare)(a, q, a->q_dtype, a->q_norm, a->past + query, w->q + r * w->d);
+        const char *q = QK_TIER(row_of_q)(a, b, g, first + r);
+        if (r + 4 < rows) { /* the heads of one kv head lie scattered over the tokens' rows, where no prefetcher follows */
+            const char *ahead = QK_TIER(row_of_q)(a, b, g, first + r + 4);
+            for (int64_t i = 0; i < a->d * qk_itemsize(a->q_dtype); i += 64)
+                __builtin_prefetch(ahead + i);
+        }
+        QK_TIER(prepare)(a, q, a->q_dtype, a->q_norm, a->past + (first + r) / qk_attention_group(a), w->q + r * w->d);
     }
 }
 
@@ -360,12 +403,16 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
         w->hi[r] = (int)qk_max(0, qk_min(QK_PIECE, QK_TIER(visible)(a, (first + r) / group) - start));
         keys = (int)qk_max(keys, w->hi[r]);
     }
+    int64_t next = a->keys - start - QK_PIECE;
+    qk_attention_ahead values = {v, v_stride * qk_itemsize(v_dtype), dv * qk_itemsize(v_dtype), keys};
+    qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), k_stride * qk_itemsize(k_dtype), d * qk_itemsize(k_dtype),
+                                    (int)qk_max(0, qk_min(QK_PIECE, next))};
     /* several tiles read the same keys: widen and gather them once */
     if (rows > 4 && (k_dtype != QK_F32 || d != w->d || k_stride != d)) {
         QK_TIER(widen)(k, k_dtype, k_stride, w->k, keys, d);
         k = w->k, k_dtype = QK_F32, k_stride = d = w->d;
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, d, keys, a->scale);
+    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, d, keys, a->scale, &values);
     keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
@@ -378,7 +425,7 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
         v = w->v, v_dtype = QK_F32, v_stride = dv = w->dv;
     }
     memset(o, 0, 4 * (size_t)(rows * w->dv));
-    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, dv, keys);
+    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, dv, keys, &next_keys);
 }
 
 /* one piece's m, l, o into the running M, L, O of a row */
@@ -432,12 +479,12 @@ static void QK_TIER(combine)(const qk_attention_args *a, float *scratch, const f
     }
 }
 
-/* many rows: task = (block of rows, batch, kv head), which walks the pieces */
+/* many rows: task = (batch, kv head, block of rows), which walks the pieces; the last blocks, which see the most keys, come first */
 static void QK_TIER(block)(const qk_attention_args *a, float *scratch, int64_t task)
 {
     qk_attention_work w = QK_TIER(attention_work)(a, scratch);
-    int64_t group = qk_attention_group(a), g = task % a->kv_heads, b = task / a->kv_heads % a->batch;
-    int64_t first = task / a->kv_heads / a->batch * QK_ROWS;
+    int64_t group = qk_attention_group(a), blocks = qk_attention_blocks(a);
+    int64_t g = task / blocks % a->kv_heads, b = task / blocks / a->kv_heads, first = (blocks - 1 - task % blocks) * QK_ROWS;
     int rows = (int)qk_min(QK_ROWS, qk_attention_rows(a) - first);
     int64_t keys = QK_TIER(visible)(a, (first + rows - 1) / group);
     QK_TIER(load_rows)(a, &w, b, g, first, rows);

@@ -3,7 +3,7 @@
 #include "elementwise/functions.h"
 #include "elementwise/sigmoid.h"
 
-static inline v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, int function)
+QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, int function)
 {
     switch (op) {
     case QK_ADD: return v16_add(a, b);
@@ -34,8 +34,8 @@ static inline const char *QK_TIER(elementwise_lanes)(char *lanes, const char *p,
 }
 
 /* op and dtype are constants at every call, so that each pair gets its own loop */
-static inline void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *a, int64_t a_step, const char *b, int64_t b_step, int64_t n,
-                                            float alpha, int function)
+QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *a, int64_t a_step, const char *b, int64_t b_step, int64_t n,
+                                          float alpha, int function)
 {
     char a_lanes[64], b_lanes[64];
     int64_t size = qk_itemsize(dtype), i = 0, a_next = 16 * a_step, b_next = 16 * b_step;

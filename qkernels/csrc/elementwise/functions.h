@@ -9,7 +9,7 @@
 
 /* The upper tail of the normal distribution for a >= 0: (1 - erf(a / sqrt 2)) / 2 = e^(-a^2/2) G(a), relative error 2^-45 up to a = 16,
  * and nothing cancels. G is a polynomial in (a - 5) / (a + 5), fitted from 0 to 16. a beyond 16 counts as 16. */
-QK_INLINE d16 QK_TIER(normal_tail)(d16 a)
+QK_FOLDED d16 QK_TIER(normal_tail)(d16 a)
 {
     static const double g[] = {0x1.3b0fbcb4c779dp-4, -0x1.25cd1321c8dc1p-3, 0x1.db6af8722f5d4p-4, -0x1.4b4ce479e9293p-4, 0x1.8807f29f10cd9p-5,
                                -0x1.7f9d043ff0df6p-6, 0x1.26a1157573266p-7, -0x1.37ccc10d70ba8p-9, 0x1.cc6e0ea460fa9p-13, 0x1.1997036eae781p-13,

@@ -2,7 +2,7 @@
 #include "layout/layout.h"
 
 /* x and y as constants, so that each pair of types gets its own loop */
-static inline void QK_TIER(cast_as)(const qk_cast_args *a, int64_t first, int64_t last, int x, int y)
+QK_FOLDED void QK_TIER(cast_as)(const qk_cast_args *a, int64_t first, int64_t last, int x, int y)
 {
     const char *p = (const char *)a->x;
     char *q = (char *)a->y;

@@ -2,6 +2,7 @@
  *
  * 4 bits: vpmaddubsw adds two products u8 * s8 into 16 bits. With weights of at most 15 a pair is at most 15 * 128 * 2 = 3840 in size, and
  * eight of them, a whole tile's, 30720: nothing saturates, so one vpmaddwd a tile widens them.
+ * 2 bits: the same; a tile's sum is at most 8 * 3 * 128 * 2 = 6144.
  * 8 bits: pairs would saturate; even and odd bytes are widened to 16 bits and multiplied by vpmaddwd. */
 
 static inline __m256i QK_TIER(four)(const int8_t *a)
@@ -27,6 +28,18 @@ static inline __attribute__((always_inline)) __m256i QK_TIER(half_dot4)(const ui
     return _mm256_madd_epi16(sum, one);
 }
 
+static inline __attribute__((always_inline)) __m256i QK_TIER(half_dot2)(const uint8_t *tile, const int8_t *a, const int first, const int last)
+{
+    const __m256i field = _mm256_set1_epi8(3), one = _mm256_set1_epi16(1);
+    __m256i sum = _mm256_setzero_si256();
+    QK_UNROLL
+    for (int g = first; g < last; g++) {
+        __m256i v = _mm256_loadu_si256((const __m256i *)(tile + 64 * (g / 4)));
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(v, 2 * (g % 4)), field), QK_TIER(four)(a + 4 * g)));
+    }
+    return _mm256_madd_epi16(sum, one);
+}
+
 static inline __attribute__((always_inline)) __m256i QK_TIER(half_dot8)(const uint8_t *tile, const int8_t *a, const int first, const int last)
 {
     const __m256i even = _mm256_set1_epi16(0xFF);
@@ -48,7 +61,9 @@ static inline __attribute__((always_inline)) __m256i QK_TIER(half_dot)(const uin
     QK_UNROLL
     for (int d = 0; d < digits; d++, a += QK_TILE) {
         sum = _mm256_slli_epi32(sum, 8);
-        sum = _mm256_add_epi32(sum, bits == 4 ? QK_TIER(half_dot4)(tile, a, low, high) : QK_TIER(half_dot8)(tile, a, low ? 0 : 4, high ? 8 : 4));
+        sum = _mm256_add_epi32(sum, bits == 2   ? QK_TIER(half_dot2)(tile, a, low ? 0 : 4, high ? 8 : 4)
+                                    : bits == 4 ? QK_TIER(half_dot4)(tile, a, low, high)
+                                                : QK_TIER(half_dot8)(tile, a, low ? 0 : 4, high ? 8 : 4));
     }
     return sum;
 }

@@ -14,9 +14,13 @@ static inline __attribute__((always_inline)) __m512i QK_TIER(dpbusd)(__m512i sum
 static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *const *a, const int bits, const int digits,
                                                                     const int split, const int rows, v16i *dots)
 {
-    const __m512i nibble = _mm512_set1_epi8(15);
+    const __m512i nibble = _mm512_set1_epi8(15), field = _mm512_set1_epi8(3);
     __m512i w[8];
-    if (bits == 4) {
+    if (bits == 2) {
+        QK_UNROLL
+        for (int g = 0; g < 8; g++)
+            w[g] = _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(tile + 64 * (g / 4)), 2 * (g % 4)), field);
+    } else if (bits == 4) {
         QK_UNROLL
         for (int g = 0; g < 4; g++) {
             __m512i v = _mm512_loadu_si512(tile + 64 * g);

@@ -7,7 +7,9 @@ static inline void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *const *a
             int32_t value = digits == 2 ? 256 * a[r][k] + a[r][QK_TILE + k] : a[r][k];
             v16i *dot = &dots[split && k >= 16 ? rows + r : r];
             for (int j = 0; j < QK_COLUMNS; j++) {
-                int code = bits == 8 ? tile[k / 4 * 64 + 4 * j + k % 4] : tile[k % 16 / 4 * 64 + 4 * j + k % 4] >> (k < 16 ? 0 : 4) & 15;
+                int code = bits == 2   ? tile[k / 16 * 64 + 4 * j + k % 4] >> k % 16 / 4 * 2 & 3
+                           : bits == 8 ? tile[k / 4 * 64 + 4 * j + k % 4]
+                                       : tile[k % 16 / 4 * 64 + 4 * j + k % 4] >> (k < 16 ? 0 : 4) & 15;
                 dot->i[j] += code * value;
             }
         }

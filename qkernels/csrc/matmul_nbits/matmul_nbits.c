@@ -67,15 +67,13 @@ int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_pa
     return bad;
 }
 
-/* Where the code of (column, k) lies: its byte, and for 4 bits the shift in it. */
+/* Where the code of (column, k) lies: its byte, and its shift in it. */
 static int64_t code_at(const qk_nbits *w, int64_t column, int64_t k, int *shift)
 {
-    int64_t group = column / QK_COLUMNS, j = column % QK_COLUMNS, tile = k / QK_TILE, within = k % QK_TILE;
-    int64_t bytes = w->bits == 4 ? 256 : 512;
-    *shift = w->bits == 4 && within >= 16 ? 4 : 0;
-    if (w->bits == 4)
-        within %= 16;
-    return (group * w->k_tiles + tile) * bytes + within / 4 * 64 + 4 * j + within % 4;
+    int64_t group = column / QK_COLUMNS, j = column % QK_COLUMNS, tile = (group * w->k_tiles + k / QK_TILE) * (64 * w->bits), within = k % QK_TILE;
+    *shift = w->bits == 2 ? within % 16 / 4 * 2 : w->bits == 4 ? within / 16 * 4 : 0;
+    int64_t vector = w->bits == 2 ? within / 16 : w->bits == 4 ? within % 16 / 4 : within / 4;
+    return tile + vector * 64 + 4 * j + within % 4;
 }
 
 static int64_t block_at(const qk_nbits *w, int64_t column, int64_t block)
@@ -83,34 +81,36 @@ static int64_t block_at(const qk_nbits *w, int64_t column, int64_t block)
     return (column / QK_COLUMNS * w->blocks + block) * QK_COLUMNS + column % QK_COLUMNS;
 }
 
-void qk_nbits_pack(int threads, const qk_nbits *w, const uint8_t *b, const void *scales, const void *zero_points, int zero_points_packed)
+static uint8_t element(const uint8_t *p, int64_t at, int bits) { return bits == 8 ? p[at] : (uint8_t)(p[at * bits / 8] >> (at * bits & 7)); }
+
+void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *s)
 {
-    int64_t blocks = qk_ceil_div(w->k, w->block_size), row_bytes = blocks * w->block_size * w->bits / 8;
-    int64_t zp_bytes = qk_ceil_div(blocks * w->bits, 8), size = qk_itemsize(w->scale_dtype);
+    int64_t blocks = qk_ceil_div(w->k, w->block_size), tile_bytes = 64 * w->bits, size = qk_itemsize(w->scale_dtype);
+    int64_t zero_size = w->zp_kind == QK_ZP_U8 ? 1 : 4;
     int mask = (1 << w->bits) - 1;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t group = 0; group < w->groups; group++) {
-        int64_t tile_bytes = w->bits == 4 ? 256 : 512;
+        int64_t first = group * QK_COLUMNS, last = qk_min(w->n, first + QK_COLUMNS);
         memset(w->tiles + group * w->k_tiles * tile_bytes, 0, (size_t)(w->k_tiles * tile_bytes));
         memset((char *)w->scales + group * w->blocks * QK_COLUMNS * size, 0, (size_t)(w->blocks * QK_COLUMNS * size));
         if (w->zp_kind)
-            memset((char *)w->zero_points + group * w->blocks * QK_COLUMNS * (w->zp_kind == QK_ZP_U8 ? 1 : 4), 0,
-                   (size_t)(w->blocks * QK_COLUMNS * (w->zp_kind == QK_ZP_U8 ? 1 : 4)));
-        for (int64_t column = group * QK_COLUMNS; column < qk_min(w->n, (group + 1) * QK_COLUMNS); column++) {
-            const uint8_t *row = b + column * row_bytes;
-            for (int64_t k = 0; k < w->k; k++) {
-                int shift, code = w->bits == 8 ? row[k] : row[k / 2] >> 4 * (k & 1) & 15;
-                int64_t at = code_at(w, column, k, &shift);
-                w->tiles[at] |= (uint8_t)(code << shift);
-            }
-            for (int64_t block = 0; block < blocks; block++) {
-                int64_t at = block_at(w, column, block);
-                memcpy((char *)w->scales + at * size, (const char *)scales + (column * blocks + block) * size, (size_t)size);
+            memset((char *)w->zero_points + group * w->blocks * QK_COLUMNS * zero_size, 0, (size_t)(w->blocks * QK_COLUMNS * zero_size));
+        for (int64_t k = 0; k < w->k; k++) {
+            int shift;
+            int64_t from = s->order ? s->order[k] : k;
+            uint8_t *at = w->tiles + code_at(w, first, k, &shift);
+            for (int64_t column = first; from >= 0 && column < last; column++, at += 4)
+                *at |= (uint8_t)(((element(s->codes, column * s->code_column + from * s->code_k, s->code_bits) ^ s->flip) & mask) << shift);
+        }
+        for (int64_t block = 0; block < blocks; block++) {
+            int64_t from = s->blocks ? s->blocks[block] : block, at = block_at(w, first, block);
+            for (int64_t column = first; column < last; column++, at++) {
+                memcpy((char *)w->scales + at * size, (const char *)s->scales + (column * s->scale_column + from * s->scale_block) * size, (size_t)size);
                 if (w->zp_kind == QK_ZP_F32)
-                    ((float *)w->zero_points)[at] = ((const float *)zero_points)[column * blocks + block];
-                else if (w->zp_kind == QK_ZP_U8 && zero_points_packed)
+                    ((float *)w->zero_points)[at] = ((const float *)s->zeros)[column * s->zero_column + from * s->zero_block];
+                else if (w->zp_kind == QK_ZP_U8)
                     ((uint8_t *)w->zero_points)[at] =
-                        ((const uint8_t *)zero_points)[column * zp_bytes + block * w->bits / 8] >> (block * w->bits & 7) & mask;
+                        (uint8_t)((element((const uint8_t *)s->zeros, column * s->zero_column + from * s->zero_block, s->zero_bits) ^ s->flip) & mask);
             }
         }
     }
@@ -129,7 +129,7 @@ void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, u
         for (int64_t k = 0; k < w->k; k++) {
             int shift;
             int64_t at = code_at(w, column, k, &shift);
-            b[column * row_bytes + k * w->bits / 8] |= (uint8_t)((w->tiles[at] >> shift & mask) << (w->bits == 4 ? 4 * (k & 1) : 0));
+            b[column * row_bytes + k * w->bits / 8] |= (uint8_t)((w->tiles[at] >> shift & mask) << (k * w->bits & 7));
         }
         for (int64_t block = 0; block < blocks; block++) {
             int64_t at = block_at(w, column, block);

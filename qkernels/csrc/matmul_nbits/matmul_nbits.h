@@ -1,7 +1,9 @@
-/* Products with block-quantized weights: y = a · w^T (+ bias), w (N, K) in 4 or 8 bits with a scale, and a zero point, per block along K.
+/* Products with block-quantized weights: y = a · w^T (+ bias), w (N, K) in 2, 4 or 8 bits with a scale, and a zero point, per block along K.
  *
  * Packed layout, the same for every tier. Columns (outputs) come in groups of 16, k in tiles of 32:
  *
+ *   2 bits   a tile is 2 vectors of 64 bytes. Byte 4 j + i of vector g holds column j: k = 16 g + 4 f + i in its bits 2 f and 2 f + 1.
+ *            Masks and shifts turn each vector into 4 operands of a four-byte dot product.
  *   4 bits   a tile is 4 vectors of 64 bytes. Byte 4 j + i of vector g holds column j: k = 4 g + i in the low nibble and
  *            k = 16 + 4 g + i in the high one. A mask and a shift turn the tile into 8 operands of a four-byte dot product.
  *   8 bits   a tile is 8 vectors of 64 bytes. Byte 4 j + i of vector g holds column j, k = 4 g + i.
@@ -26,7 +28,7 @@ enum qk_zero_points { QK_ZP_DEFAULT = 0, QK_ZP_U8 = 1, QK_ZP_F32 = 2 };
 enum qk_rounding { QK_SYMMETRIC_FULL = 0, QK_SYMMETRIC_ABS = 1, QK_ASYMMETRIC = 2 };
 
 typedef struct {
-    uint8_t *tiles;    /* (groups, tiles, 256 or 512) */
+    uint8_t *tiles;    /* (groups, tiles, 64 * bits) */
     void *scales;      /* (groups, blocks, 16) of scale_dtype */
     void *zero_points; /* (groups, blocks, 16) of zp_kind, null for the default */
     int bits, scale_dtype, zp_kind;
@@ -57,6 +59,18 @@ typedef struct {
     int64_t n;
 } qk_nbits_part;
 
+/* Weights to pack. Strides count elements; codes and byte zero points have one each `bits` bits, the first in a byte's lowest. */
+typedef struct {
+    const uint8_t *codes; /* element column * code_column + k * code_k */
+    const void *scales;   /* of scale_dtype: column * scale_column + block * scale_block */
+    const void *zeros;    /* bytes or float32 as zp_kind says: column * zero_column + block * zero_block */
+    const int64_t *order; /* (k): where packed k comes from, -1 for nowhere; null for k itself */
+    const int64_t *blocks; /* (blocks): where a packed block's scale comes from; null for the block itself */
+    int code_bits, zero_bits; /* bits that an element takes: w->bits, or 8 */
+    int flip;                 /* xor of codes and zero points: 2^(bits - 1) makes signed ones unsigned */
+    int64_t code_column, code_k, scale_column, scale_block, zero_column, zero_block;
+} qk_nbits_source;
+
 typedef struct {
     int max_rows; /* rows that one pass over a tile serves best */
     void (*prepare)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t first, int64_t last);
@@ -70,8 +84,8 @@ int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m);
 void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args);
 /* Quantize and pack the stacked rows of parts; scales must be float32. Returns 1 if a weight was not finite. */
 int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding);
-/* From and to the serialized form: b (n, blocks, block_size * bits / 8), scales (n, blocks), zero points packed in rows of whole bytes. */
-void qk_nbits_pack(int threads, const qk_nbits *w, const uint8_t *b, const void *scales, const void *zero_points, int zero_points_packed);
+void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *source);
+/* To the serialized form: b (n, blocks, block_size * bits / 8), scales (n, blocks), zero points packed in rows of whole bytes. */
 void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, uint8_t *zero_points_u8, float *zero_points_f32);
 void qk_nbits_take_rows(int threads, const qk_nbits *w, const int64_t *rows, int64_t count, float *y);
 

@@ -91,7 +91,9 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
             for (int r = 0; r < count; r++)
                 sum[half][r] = v16_zero();
             for (int g = 0; g < 4; g++) {
-                v16i codes = v16i_load(tile + 64 * (bits == 4 ? g : 4 * half + g));
+                v16i codes = v16i_load(tile + 64 * (bits == 2 ? half : bits == 4 ? g : 4 * half + g));
+                if (bits == 2)
+                    codes = v16i_shr(codes, 2 * g);
                 if (bits == 4 && half)
                     codes = v16i_shr(codes, 4);
                 QK_UNROLL
@@ -147,6 +149,11 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
         for (; m < last; m++)                                                                                                       \
             QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 1);                                                       \
     }
+QK_FORM(q2_f32, 2, 0, 0)
+QK_FORM(q2_int8, 2, 1, 0)
+QK_FORM(q2_int16, 2, 2, 0)
+QK_FORM(q2_int8_block16, 2, 1, 1)
+QK_FORM(q2_int16_block16, 2, 2, 1)
 QK_FORM(q4_f32, 4, 0, 0)
 QK_FORM(q4_int8, 4, 1, 0)
 QK_FORM(q4_int16, 4, 2, 0)
@@ -160,11 +167,12 @@ QK_FORM(q8_int16_block16, 8, 2, 1)
 
 static void QK_TIER(multiply)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t m_first, int64_t m_last, int64_t g_first, int64_t g_last)
 {
-    static void (*const forms[2][3][2])(const qk_nbits_args *, const qk_nbits_rows *, int64_t, int64_t, int64_t) = {
+    static void (*const forms[3][3][2])(const qk_nbits_args *, const qk_nbits_rows *, int64_t, int64_t, int64_t) = {
+        {{QK_TIER(q2_f32), QK_TIER(q2_f32)}, {QK_TIER(q2_int8), QK_TIER(q2_int8_block16)}, {QK_TIER(q2_int16), QK_TIER(q2_int16_block16)}},
         {{QK_TIER(q4_f32), QK_TIER(q4_f32)}, {QK_TIER(q4_int8), QK_TIER(q4_int8_block16)}, {QK_TIER(q4_int16), QK_TIER(q4_int16_block16)}},
         {{QK_TIER(q8_f32), QK_TIER(q8_f32)}, {QK_TIER(q8_int8), QK_TIER(q8_int8_block16)}, {QK_TIER(q8_int16), QK_TIER(q8_int16_block16)}}};
     for (int64_t group = g_first; group < g_last; group++)
-        forms[args->w->bits == 8][args->activations][args->w->block_size == 16](args, &rows, m_first, m_last, group);
+        forms[args->w->bits / 4][args->activations][args->w->block_size == 16](args, &rows, m_first, m_last, group);
 }
 
 /* One part of a row to integers. A scale that is not finite (an infinity or a NaN among the activations) makes the row NaN. */
@@ -292,7 +300,9 @@ static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int 
                     uint8_t bytes[16];
                     v16i_store_u8(bytes, code);
                     uint8_t *tile = tiles + k / QK_TILE * (64 * w->bits);
-                    for (int g = 0; g < 4; g++) {
+                    for (int i = 0; i < 4 && w->bits == 2; i++)
+                        tile[64 * (k % QK_TILE / 16) + i] = (uint8_t)(bytes[i] | bytes[4 + i] << 2 | bytes[8 + i] << 4 | bytes[12 + i] << 6);
+                    for (int g = 0; g < 4 && w->bits > 2; g++) {
                         if (w->bits == 8)
                             memcpy(tile + 64 * (k % QK_TILE / 4 + g), bytes + 4 * g, 4);
                         else if (k % QK_TILE == 0)

@@ -3,7 +3,7 @@
 #include "rotary/rotary_row.h"
 
 /* dtypes as constants, so that each pair gets its own loop */
-static inline void QK_TIER(rotary_head)(const qk_rotary_args *a, void *y, const void *x, const void *cos, const void *sin, int dtype, int cache_dtype)
+QK_FOLDED void QK_TIER(rotary_head)(const qk_rotary_args *a, void *y, const void *x, const void *cos, const void *sin, int dtype, int cache_dtype)
 {
     if (a->interleaved)
         QK_TIER(rotary_interleaved)(dtype, y, x, cache_dtype, cos, sin, a->half);

@@ -3,7 +3,7 @@
  * Two products and their sum are rounded each on its own, in float32, as NumPy would: no fused multiply-add. y may be x. */
 
 /* planes (i, half + i): y[i] = x[i] cos[i] - x[half + i] sin[i], y[half + i] = x[half + i] cos[i] + x[i] sin[i] */
-static inline void QK_TIER(rotary_half_split)(int dtype, void *y, const void *x, int cache_dtype, const void *cos, const void *sin, int64_t half)
+QK_FOLDED void QK_TIER(rotary_half_split)(int dtype, void *y, const void *x, int cache_dtype, const void *cos, const void *sin, int64_t half)
 {
     int64_t size = qk_itemsize(dtype), cache_size = qk_itemsize(cache_dtype);
     for (int64_t i = 0; i < half; i += 16) {
@@ -16,7 +16,7 @@ static inline void QK_TIER(rotary_half_split)(int dtype, void *y, const void *x,
 }
 
 /* planes (2i, 2i + 1) */
-static inline void QK_TIER(rotary_interleaved)(int dtype, void *y, const void *x, int cache_dtype, const void *cos, const void *sin, int64_t half)
+QK_FOLDED void QK_TIER(rotary_interleaved)(int dtype, void *y, const void *x, int cache_dtype, const void *cos, const void *sin, int64_t half)
 {
     int64_t size = qk_itemsize(dtype), cache_size = qk_itemsize(cache_dtype);
     for (int64_t i = 0; i < half; i += 16) {

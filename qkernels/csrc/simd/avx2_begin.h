@@ -8,6 +8,8 @@
 #pragma GCC target("avx2,fma,f16c,bmi2,popcnt")
 #endif
 #define QK_ISA avx2
+/* for a function of constants (an op, a dtype) that must vanish into its caller's loop */
+#define QK_FOLDED static inline __attribute__((always_inline))
 #include "simd/v16_avx2.h"
 #include "simd/v16_common.h"
 #include "simd/d16_avx2.h"

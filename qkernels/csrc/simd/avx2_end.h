@@ -1,5 +1,6 @@
 /* Closes the avx2 target region. */
 #undef QK_ISA
+#undef QK_FOLDED
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

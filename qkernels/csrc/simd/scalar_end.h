@@ -1,2 +1,3 @@
 /* Closes the scalar tier. */
 #undef QK_ISA
+#undef QK_FOLDED

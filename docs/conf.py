@@ -1,0 +1,24 @@
+"""Sphinx: `make docs`."""
+from importlib.metadata import version as installed_version
+
+project = "qkernels"
+copyright = "the qkernels contributors"
+version = release = installed_version("qkernels")
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.intersphinx", "numpydoc", "myst_parser"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+# No network is needed to build: other projects' references stay plain text where their inventories cannot be had.
+intersphinx_mapping = {}
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"qkernels {version}"
+html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"index": []}

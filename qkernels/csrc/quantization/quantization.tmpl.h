@@ -1,0 +1,194 @@
+/* The body of quantization, once for all tiers. */
+#include "quantization/quantization.h"
+
+/* n codes from element `at` as float32 (exact but for int32, which is rounded); nothing outside them is read */
+static inline __attribute__((always_inline)) v16 QK_TIER(load_codes)(const int code, const void *p, int64_t at, int n)
+{
+    uint8_t some[64] = {0};
+    const int64_t size = code == QK_VALUE || code == QK_I32 ? 4 : code == QK_I16 || code == QK_U16 ? 2 : 1;
+    const char *q = (const char *)p + at * size;
+    v16i v;
+    if (code == QK_VALUE)
+        return v16_load_as(QK_F32, q, n);
+    if (n < 16) {
+        memcpy(some, q, (size_t)(n * size));
+        q = (const char *)some;
+    }
+    switch (code) {
+    case QK_I8: v = v16i_load_i8(q); break;
+    case QK_I16: v = v16i_sra(v16i_shl(v16i_load_u16(q), 16), 16); break;
+    case QK_U16: v = v16i_load_u16(q); break;
+    case QK_I32: v = v16i_load(q); break;
+    case QK_I4: v = v16i_sra(v16i_shl(v16i_load_u8(q), 28), 28); break;
+    case QK_U4: v = v16i_and(v16i_load_u8(q), v16i_set1(15)); break;
+    case QK_I2: v = v16i_sra(v16i_shl(v16i_load_u8(q), 30), 30); break;
+    case QK_U2: v = v16i_and(v16i_load_u8(q), v16i_set1(3)); break;
+    default: v = v16i_load_u8(q);
+    }
+    return v16i_to_f(v);
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(store_codes)(const int code, void *p, int64_t at, v16i v, int n)
+{
+    uint8_t some[32];
+    const int64_t size = code == QK_I16 || code == QK_U16 ? 2 : 1;
+    char *q = (char *)p + at * size, *target = n < 16 ? (char *)some : q;
+    if (code == QK_I4)
+        v = v16i_and(v, v16i_set1(15));
+    if (code == QK_I2)
+        v = v16i_and(v, v16i_set1(3));
+    if (size == 2)
+        v16i_store_u16(target, v);
+    else
+        v16i_store_u8(target, v);
+    if (n < 16)
+        memcpy(q, some, (size_t)(n * size));
+}
+
+/* a rounded to a float type, as float32 */
+static inline v16 QK_TIER(rounded)(int dtype, v16 a)
+{
+    uint16_t half[16];
+    if (dtype == QK_F32)
+        return a;
+    v16_store_as(dtype, half, a, 16);
+    return v16_load_as(dtype, half, 16);
+}
+
+typedef struct { int64_t x, scale, length; } QK_TIER(run);
+
+static inline QK_TIER(run) QK_TIER(run_at)(const qk_linear_args *a, int64_t r)
+{
+    int64_t o = r / a->runs, j = r % a->runs;
+    QK_TIER(run) run = {o * ((a->runs - 1) * a->length + a->last) + j * a->length, o * a->outer_step + j / a->repeat * a->step,
+                        j == a->runs - 1 ? a->last : a->length};
+    return run;
+}
+
+/* the 16 scales from `at` on, or the one at `at` */
+static inline v16 QK_TIER(scales)(const qk_linear_args *a, int64_t at, int n)
+{
+    return v16_load_as(a->scale_dtype, (const char *)a->scale + at * qk_itemsize(a->scale_dtype), n);
+}
+static inline v16 QK_TIER(one_scale)(const qk_linear_args *a, int64_t at)
+{
+    float s[16];
+    v16_store(s, QK_TIER(scales)(a, at, 1));
+    return v16_set1(s[0]);
+}
+static inline __attribute__((always_inline)) v16 QK_TIER(one_zero)(const qk_linear_args *a, const int code, int64_t at)
+{
+    float z[16];
+    if (!a->zero)
+        return v16_zero();
+    v16_store(z, QK_TIER(load_codes)(code, a->zero, at, 1));
+    return v16_set1(z[0]);
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(dequantize_some)(const qk_linear_args *a, const int code, int64_t at, int64_t scale_at,
+                                                                           v16 scale, v16 zero, const int vector, int n)
+{
+    v16 v = QK_TIER(load_codes)(code, a->x, at, n);
+    if (vector) {
+        scale = QK_TIER(scales)(a, scale_at, n);
+        if (a->zero)
+            zero = QK_TIER(load_codes)(code, a->zero, scale_at, n);
+    }
+    v16_store_as(a->value_dtype, (char *)a->y + at * qk_itemsize(a->value_dtype), v16_mul(v16_sub(v, zero), scale), n);
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(dequantize_as)(const qk_linear_args *a, int64_t first, int64_t last, const int code,
+                                                                         const int vector)
+{
+    for (int64_t r = first; r < last; r++) {
+        QK_TIER(run) run = QK_TIER(run_at)(a, r);
+        v16 scale = v16_zero(), zero = v16_zero();
+        if (!vector) {
+            scale = QK_TIER(one_scale)(a, run.scale);
+            zero = QK_TIER(one_zero)(a, code, run.scale);
+        }
+        int64_t i = 0;
+        for (; i + 16 <= run.length; i += 16)
+            QK_TIER(dequantize_some)(a, code, run.x + i, run.scale + i, scale, zero, vector, 16);
+        if (i < run.length)
+            QK_TIER(dequantize_some)(a, code, run.x + i, run.scale + i, scale, zero, vector, (int)(run.length - i));
+    }
+}
+
+/* A NaN becomes the type's smallest code: max and min return their second operand then. The zero point is added after the clamp, which is
+ * moved by it instead, so that nothing overflows. */
+static inline __attribute__((always_inline)) void QK_TIER(quantize_some)(const qk_linear_args *a, const int code, int64_t at, int64_t scale_at,
+                                                                         v16 scale, v16 zero, const int vector, int n)
+{
+    const int bits = code == QK_I16 || code == QK_U16 ? 16 : code == QK_I4 || code == QK_U4 ? 4 : code == QK_I2 || code == QK_U2 ? 2 : 8;
+    const int is_signed = code == QK_I8 || code == QK_I16 || code == QK_I4 || code == QK_I2;
+    const float low = is_signed ? -(float)(1 << (bits - 1)) : 0.0f, high = low + (float)((1 << bits) - 1);
+    v16 v = QK_TIER(rounded)(a->precision, v16_load_as(a->value_dtype, (const char *)a->x + at * qk_itemsize(a->value_dtype), n));
+    if (vector) {
+        scale = QK_TIER(rounded)(a->precision, QK_TIER(scales)(a, scale_at, n));
+        if (a->zero)
+            zero = QK_TIER(load_codes)(code, a->zero, scale_at, n);
+    }
+    v = QK_TIER(rounded)(a->precision, v16_div(v, scale));
+    if (code == QK_VALUE) {
+        v16_store_as(QK_F32, (float *)a->y + at, v16_add(v, zero), n);
+        return;
+    }
+    v = v16_min(v16_max(v16_round(v), v16_sub(v16_set1(low), zero)), v16_sub(v16_set1(high), zero));
+    QK_TIER(store_codes)(code, a->y, at, v16_to_i(v16_add(v, zero)), n);
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(quantize_as)(const qk_linear_args *a, int64_t first, int64_t last, const int code,
+                                                                       const int vector)
+{
+    for (int64_t r = first; r < last; r++) {
+        QK_TIER(run) run = QK_TIER(run_at)(a, r);
+        v16 scale = v16_zero(), zero = v16_zero();
+        if (!vector) {
+            scale = QK_TIER(rounded)(a->precision, QK_TIER(one_scale)(a, run.scale));
+            zero = QK_TIER(one_zero)(a, code, run.scale);
+        }
+        int64_t i = 0;
+        for (; i + 16 <= run.length; i += 16)
+            QK_TIER(quantize_some)(a, code, run.x + i, run.scale + i, scale, zero, vector, 16);
+        if (i < run.length)
+            QK_TIER(quantize_some)(a, code, run.x + i, run.scale + i, scale, zero, vector, (int)(run.length - i));
+    }
+}
+
+/* each type of codes its own loops */
+#define QK_EACH_CODE(EACH) EACH(QK_I8) EACH(QK_U8) EACH(QK_I16) EACH(QK_U16) EACH(QK_I4) EACH(QK_U4) EACH(QK_I2) EACH(QK_U2) EACH(QK_VALUE)
+
+static void QK_TIER(dequantize)(const qk_linear_args *a, int64_t first, int64_t last)
+{
+#define QK_CASE(type)                                              \
+    case type:                                                     \
+        if (a->vector)                                             \
+            QK_TIER(dequantize_as)(a, first, last, type, 1);       \
+        else                                                       \
+            QK_TIER(dequantize_as)(a, first, last, type, 0);       \
+        return;
+    switch (a->code) {
+        QK_EACH_CODE(QK_CASE)
+        QK_CASE(QK_I32)
+    }
+#undef QK_CASE
+}
+
+static void QK_TIER(quantize)(const qk_linear_args *a, int64_t first, int64_t last)
+{
+#define QK_CASE(type)                                              \
+    case type:                                                     \
+        if (a->vector)                                             \
+            QK_TIER(quantize_as)(a, first, last, type, 1);         \
+        else                                                       \
+            QK_TIER(quantize_as)(a, first, last, type, 0);         \
+        return;
+    switch (a->code) {
+        QK_EACH_CODE(QK_CASE)
+    }
+#undef QK_CASE
+}
+#undef QK_EACH_CODE
+
+const qk_quantization_table QK_TIER(quantization_kernels) = {QK_TIER(dequantize), QK_TIER(quantize)};

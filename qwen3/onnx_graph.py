@@ -1,0 +1,297 @@
+"""ONNX decoder graphs on the kernels of `qkernels`: prepared once, fused where a pattern is there, every node accounted for.
+
+A graph becomes a list of steps. Constants are prepared (weights packed, each initializer once), patterns that have a kernel of their own
+are lowered onto it, and whatever is left runs node by node on the function that the registry names. Nothing falls back in silence:
+`OnnxModel.report` says for every node which kernel runs it and why, and a node that nothing runs is an error before any work.
+
+>>> import numpy as np, onnx, tempfile, pathlib
+>>> from qwen3.onnx_graph import OnnxModel
+>>> node = onnx.helper.make_node("Sigmoid", ["x"], ["y"])
+>>> value = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"])
+>>> path = pathlib.Path(tempfile.mkdtemp()) / "model.onnx"
+>>> onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [value("x")], [value("y")])), path)
+>>> OnnxModel(path).run({"x": np.zeros(1, np.float32)})
+[array([0.5], dtype=float32)]
+"""
+import pathlib
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+import qkernels
+from qkernels import backend
+from qwen3.onnx_file import OnnxError, read_graph
+from qwen3.onnx_patterns import Lowering
+
+__all__ = ["OnnxError", "OnnxModel", "Plan", "Profile"]
+
+ACTIVATIONS = ("int16", "int8", "f32")
+
+
+def find_model(path):
+    """The .onnx file that a path means: itself, or the model of a directory."""
+    path = pathlib.Path(path)
+    if path.is_file():
+        return path
+    if (path / "model.onnx").is_file():
+        return path / "model.onnx"
+    found = sorted(p.name for p in path.glob("*.onnx")) if path.is_dir() else []
+    if len(found) == 1:
+        return path / found[0]
+    raise OnnxError(f"{path}: expected model.onnx, found {', '.join(found) or 'no .onnx file'}")
+
+
+@dataclass
+class Profile:
+    """Time, bytes and calls of each kernel and operator of a plan's runs."""
+
+    rows: dict = field(default_factory=dict)  # (phase, operators, kernel) → [calls, seconds, bytes]
+    phase: str = ""
+
+    def add(self, step, seconds, nbytes):
+        row = self.rows.setdefault((self.phase, step.label, step.kernel), [0, 0.0, 0])
+        row[0] += 1
+        row[1] += seconds
+        row[2] += nbytes
+
+
+class Context:
+    """What the steps of one run share: the cache, the options, and arrays that are no longer needed."""
+
+    def __init__(self, cache=None, last_only=False):
+        self.cache, self.last_only, self.free, self.out = cache, last_only, {}, None
+
+    def new(self, shape, dtype=np.float32):
+        """An uninitialized array, a used one where one fits."""
+        free = self.free.get((shape, dtype))
+        return free.pop() if free else np.empty(shape, dtype)
+
+    def give_back(self, array):
+        """The array may be handed out again by `new`."""
+        if array.base is None:
+            self.free.setdefault((array.shape, array.dtype.type), []).append(array)
+
+
+class Plan:
+    """A graph lowered to steps for a set of outputs; `run` executes them.
+
+    Parameters
+    ----------
+    graph : Graph
+    outputs : sequence of str
+    weights : Weights
+    cached : bool
+        Past and present keys and values live in a `qkernels.KVCache` of the context, where the graph allows it.
+    activations : {None, "int16", "int8", "f32"}
+    threads : int or None
+    """
+
+    def __init__(self, graph, outputs, weights, *, cached=False, activations=None, threads=None):
+        self.graph, self.outputs, self.weights = graph, tuple(outputs), weights
+        lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads)
+        self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, lowering.cache_layers
+        if lowering.unsupported:
+            raise backend.UnsupportedError(lowering.unsupported)
+        self.inputs = lowering.live_inputs
+        self._lowering = lowering
+        self._program = None
+
+    def prepare(self, progress=None):
+        """Pack the weights and fix the program; done once, at the latest by the first run."""
+        if self._program is not None:
+            return self
+        low, slots = self._lowering, {None: 0}
+        slot = lambda name: slots.setdefault(name, len(slots))
+        last, maker, readers = {}, {}, {}
+        for index, step in enumerate(self.steps):
+            for name in step.inputs:
+                last[name] = index
+                readers.setdefault(name, []).append(step)
+            for name in step.outputs:
+                last.setdefault(name, index)
+                maker[name] = step
+        program = []
+        for index, step in enumerate(self.steps):
+            run = step.make()
+            drop = [n for n in {*step.inputs, *step.outputs} if last.get(n) == index and n in maker and n not in self.outputs]
+            recycled = [slot(n) for n in drop if maker[n].fresh and all(not r.aliases for r in readers.get(n, ()))]
+            program.append((run, tuple(map(slot, step.inputs)), tuple(map(slot, step.outputs)), tuple(map(slot, drop)), tuple(recycled), step))
+            if progress:
+                progress(index + 1, len(self.steps))
+        self._initial = [None] * len(slots)
+        for name, index in slots.items():
+            if name is not None and name in low.constants:
+                self._initial[index] = low.array(name)
+        for name in self.outputs:
+            if name in low.constants and name not in slots:
+                self._initial.append(low.array(name))
+                slots[name] = len(self._initial) - 1
+        self._slots, self._program = slots, program
+        return self
+
+    def run(self, feeds, context=None, profile=None):
+        """The outputs, in the plan's order, for a dict of arrays."""
+        if self._program is None:
+            self.prepare()
+        context = context or Context()
+        values = self._initial.copy()
+        for name, array in feeds.items():
+            if name in self._slots:
+                values[self._slots[name]] = array
+        clock = time.perf_counter
+        for run, inputs, outputs, drop, recycled, step in self._program:
+            arrays = [values[i] for i in inputs]
+            begin = clock() if profile is not None else 0
+            try:
+                results = run(arrays, context)
+            except (ValueError, TypeError, IndexError) as error:
+                raise type(error)(f"{step.name}: {error}") from error
+            if profile is not None:
+                seconds = clock() - begin
+                profile.add(step, seconds, sum(a.nbytes for a in (*arrays, *results) if a is not None) + step.weight_bytes())
+            for i, array in zip(outputs, results, strict=True):
+                values[i] = array
+            for i in recycled:
+                context.give_back(values[i])
+            for i in drop:
+                values[i] = None
+        return [values[self._slots[n]] if n in self._slots else feeds[n] for n in self.outputs]
+
+    @property
+    def nbytes(self):
+        """Bytes of the packed weights of this plan, each counted once."""
+        return sum({id(w): w.nbytes for step in self.steps for w in step.weights()}.values())
+
+
+class OnnxModel:
+    """An ONNX model, ready to run like a session of ONNX Runtime.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A .onnx file, or a directory with ``model.onnx``; its external data are mapped, not read.
+    activations : {None, "int16", "int8", "f32"}
+        How activations enter products with quantized weights. None: as integers of 16 bits where a node's accuracy_level 4 permits integers, else as
+        float32.
+    threads : int, optional
+        By default `qkernels.get_num_threads()`.
+
+    Attributes
+    ----------
+    graph : Graph
+    inputs, outputs : dict of str to (dtype, shape)
+        Sizes are int, str for a symbol, or None.
+
+    Raises
+    ------
+    OnnxError
+        For a file that is damaged, unsafe or contradictory.
+    qkernels.backend.UnsupportedError
+        Listing nodes that no kernel runs; before any weight is read.
+    """
+
+    def __init__(self, path, *, activations=None, threads=None):
+        if activations is not None and activations not in ACTIVATIONS:
+            raise ValueError(f"OnnxModel: activations: expected one of {', '.join(ACTIVATIONS)} or None, got {activations!r}")
+        self.path = find_model(path)
+        self.graph = read_graph(self.path)
+        self.weights = Weights(threads)
+        self._options = dict(activations=activations, threads=threads)
+        self.inputs, self.outputs = self.graph.inputs, self.graph.outputs
+        self._plans = {}
+        self.plan = self.plan_for(self.graph.outputs)
+
+    def plan_for(self, outputs):
+        """The plan that makes these outputs and nothing else."""
+        outputs = tuple(outputs)
+        if outputs not in self._plans:
+            self._plans[outputs] = Plan(self.graph, outputs, self.weights, **self._options)
+        return self._plans[outputs]
+
+    def run(self, feeds, outputs=None, *, profile=None):
+        """Run the model.
+
+        Parameters
+        ----------
+        feeds : dict of str to array
+            By input name.
+        outputs : sequence of str, optional
+            Which outputs to make; by default all. What only others need is not computed.
+        profile : Profile, optional
+            Receives times, bytes and calls.
+
+        Returns
+        -------
+        list of ndarray
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a feed, naming it, what was expected and what came.
+        """
+        outputs = tuple(self.outputs) if outputs is None else tuple(outputs)
+        for name in outputs:
+            if name not in self.outputs:
+                raise ValueError(f"run: outputs: expected names among {', '.join(list(self.outputs)[:8])}…, got {name!r}")
+        plan = self.plan_for(outputs)
+        feeds = {name: np.asarray(array) for name, array in feeds.items()}
+        for name in feeds:
+            if name not in self.inputs:
+                raise ValueError(f"run: feeds: no input is called {name!r}")
+        for name in plan.inputs:
+            if name not in feeds:
+                raise ValueError(f"run: feeds: {name} is missing")
+            check_feed(name, feeds[name], self.inputs[name])
+        return plan.run(feeds, profile=profile)
+
+    def report(self):
+        """For every node of the graph: (name, operator, kernel, why), in the graph's order."""
+        return [(node.name, node.op, *self.plan.status[node]) for node in self.graph.nodes]
+
+    @property
+    def nbytes(self):
+        """Bytes of the packed weights."""
+        return self.plan.prepare().nbytes
+
+
+def check_feed(name, array, declared):
+    """Type, rank and fixed sizes of an input."""
+    kind, shape = declared
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    if array.dtype != dtype:
+        raise TypeError(f"run: feeds: {name}: expected dtype {dtype}, got {array.dtype}")
+    if shape is not None and (array.ndim != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))):
+        raise ValueError(f"run: feeds: {name}: expected shape {shape}, got {array.shape}")
+
+
+class Weights:
+    """The packed weights of a model: each initializer, or stack of them, once."""
+
+    def __init__(self, threads=None):
+        self.threads, self._packed = threads, {}
+
+    def get(self, specs):
+        """The packed form of one weight, or of several stacked along their outputs."""
+        key = tuple(s.key for s in specs)
+        if key not in self._packed:
+            self._packed[key] = pack(specs, self.threads)
+        return self._packed[key]
+
+
+def pack(specs, threads):
+    """`PackedNBits` or `PackedMatrix` of weight specifications of one kind."""
+    first = specs[0]
+    if first.kind == "matrix":
+        arrays = [s.rows() for s in specs]
+        return qkernels.PackedMatrix(arrays if len(arrays) > 1 else arrays[0], trans_b=True, threads=threads)
+    parts = [s.serialized() for s in specs]
+    b, scales = (np.concatenate([p[i] for p in parts]) if len(parts) > 1 else parts[0][i] for i in (0, 1))
+    points = [p[2] for p in parts]
+    if any(z is not None for z in points):
+        points = [s.default_points() if z is None else z for s, z in zip(specs, points, strict=True)]
+        zero_points = np.concatenate(points) if len(points) > 1 else points[0]
+    else:
+        zero_points = None
+    return qkernels.PackedNBits(b, scales, zero_points, K=first.k, N=sum(s.n for s in specs), bits=first.bits, block_size=first.block, threads=threads)

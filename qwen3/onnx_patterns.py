@@ -1,0 +1,779 @@
+"""From nodes to steps: constants prepared, patterns lowered onto the kernel that computes them whole, the rest bound one by one."""
+import math
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto
+
+import qkernels
+from qkernels import backend
+from qwen3.onnx_file import Node, OnnxError, Tensor
+
+__all__ = ["Lowering", "Step", "WeightSpec"]
+
+FOLD_ELEMENTS = 1 << 16  # shape arithmetic is folded, weights are not
+VIEWS = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Flatten"}
+CODES = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.UINT8: 8, TensorProto.INT8: 8}
+
+
+@dataclass(eq=False)
+class WeightSpec:
+    """A constant (N, K) matrix of a product: how to get what its packed form is made of, without doing it yet.
+
+    Attributes
+    ----------
+    kind : {"nbits", "matrix"}
+    key : hashable
+        Equal for equal bytes.
+    """
+
+    kind: str
+    key: tuple
+    n: int
+    k: int
+    bits: int = 0
+    block: int = 0
+    rows: object = None        # matrix: () → (N, K) array, a view
+    serialized: object = None  # nbits: () → (b, scales, zero points or None) as MatMulNBits has them
+    stored: int = 0            # bytes in the file
+
+    def default_points(self):
+        """Zero points that say what none say."""
+        blocks = -(-self.k // self.block)
+        byte = 0x88 if self.bits == 4 else 0x80
+        points = np.full((self.n, -(-blocks * self.bits // 8)), byte, np.uint8)
+        if self.bits == 4 and blocks % 2:
+            points[:, -1] &= 15
+        return points
+
+    def stacks_with(self, other):
+        """Whether the two can be one packed object."""
+        return (self.kind, self.k, self.bits, self.block) == (other.kind, other.k, other.bits, other.block)
+
+
+@dataclass(eq=False)
+class Linear:
+    """A product with a constant matrix that has not become a step yet."""
+
+    x: str
+    out: str
+    specs: tuple
+    nodes: list
+    bias: str | None
+    level: int | None
+    why: str
+
+
+@dataclass(eq=False)
+class Step:
+    """One call of a plan.
+
+    Attributes
+    ----------
+    kernel : str
+    why : str
+    nodes : list of Node
+        What it computes.
+    inputs, outputs : list of (str or None)
+    make : callable
+        ``make()`` prepares and returns ``run(arrays, context) -> tuple of arrays``.
+    fresh : bool
+        Its outputs are new arrays that nothing else shows.
+    aliases : bool
+        Its outputs may be views of its inputs.
+    packed : list of (Weights, specs)
+    error : list of str
+        Why it cannot be run.
+    """
+
+    kernel: str
+    why: str
+    nodes: list
+    inputs: list
+    outputs: list
+    make: object = None
+    fresh: bool = False
+    aliases: bool = True
+    packed: list = field(default_factory=list)
+    error: list = field(default_factory=list)
+
+    @property
+    def name(self):
+        return self.nodes[-1].name
+
+    @property
+    def label(self):
+        """The operators, counted, in order."""
+        ops = [n.op.rpartition("::")[2] for n in self.nodes]
+        return "+".join(dict.fromkeys(ops))
+
+    def weights(self):
+        """The packed objects that it reads."""
+        return [weights.get(specs) for weights, specs in self.packed]
+
+    def weight_bytes(self):
+        return sum(w.nbytes for w in self.weights()) if self.kernel != "take_rows" else 0
+
+
+class Lowering:
+    """The steps of a graph for some outputs.
+
+    Attributes
+    ----------
+    steps : list of Step
+        In an order in which they can run; only those that the outputs need.
+    status : dict of Node to (kernel, why)
+        For every node of the graph.
+    constants : dict of str to Tensor
+    unsupported : list of str
+    live_inputs : list of str
+        Graph inputs that the steps read.
+    cache_layers : int
+        Attention layers that keep their keys and values in a cache.
+    """
+
+    def __init__(self, graph, outputs, weights, *, cached, activations, threads):
+        self.graph, self.weights, self.activations, self.threads = graph, weights, activations, threads
+        self.outputs = outputs
+        self.constants = dict(graph.constants)
+        self._arrays = {}
+        self.status, self.steps, self.linears = {}, [], {}
+        self.producer = {out: (node, i) for node in graph.nodes for i, out in enumerate(node.outputs) if out is not None}
+        self.readers = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                if name is not None:
+                    self.readers.setdefault(name, []).append(node)
+        self.kept = {*graph.outputs}  # values that must not vanish in a fusion
+        self.claimed = set()
+        self.cache_layers, self.cached = 0, cached
+        if cached:
+            self.kept = {*outputs}
+        self._fold()
+        for node in graph.nodes:
+            if node not in self.claimed:
+                self._linear(node)
+        if cached:
+            for node in graph.nodes:
+                if node not in self.claimed and node.op in ("com.microsoft::GroupQueryAttention", "Attention"):
+                    self._cached_attention(node)
+        for match in (self._silu, self._embedding, self._norm, self._residual_norm):
+            for node in graph.nodes:
+                if node not in self.claimed:
+                    match(node)
+        for linear in list(self.linears.values()):
+            self._linear_step(linear)
+        for node in graph.nodes:
+            if node not in self.claimed:
+                self._single(node)
+        self._finish()
+
+    # --- what patterns ask -------------------------------------------------------------------------------------------------
+
+    def array(self, name):
+        """A constant as an array."""
+        if name not in self._arrays:
+            self._arrays[name] = self.constants[name].array()
+        return self._arrays[name]
+
+    def small(self, name, limit=16):
+        """The values of a small constant as a list, or None."""
+        t = self.constants.get(name)
+        return None if t is None or math.prod(t.shape) > limit else self.array(name).reshape(-1).tolist()
+
+    def made_by(self, name, *ops):
+        """The node that makes a value, if it is one of these operators and not part of something else yet."""
+        node = self.producer.get(name, (None,))[0]
+        return node if node is not None and node.op in ops and node not in self.claimed else None
+
+    def only_reader(self, name, *nodes):
+        """Whether a value vanishes if these nodes do."""
+        return name not in self.kept and all(r in nodes for r in self.readers.get(name, ()))
+
+    def claim(self, step):
+        self.steps.append(step)
+        self.claimed.update(step.nodes)
+        for node in step.nodes:
+            self.status[node] = step.kernel, step.why
+
+    # --- constants ---------------------------------------------------------------------------------------------------------
+
+    def _fold(self):
+        """Constant nodes, views of constants, and small arithmetic on constants."""
+        for node in self.graph.nodes:
+            if not node.inputs and node.op != "Constant" or any(n is not None and n not in self.constants for n in node.inputs):
+                continue
+            if node.op == "Constant":
+                self._constant(node)
+            elif node.op in VIEWS and not self.constants[node.inputs[0]].packed and math.prod(self.constants[node.inputs[0]].shape) > FOLD_ELEMENTS:
+                self._fold_view(node)
+            elif all(n is None or math.prod(self.constants[n].shape) <= FOLD_ELEMENTS and not self.constants[n].packed for n in node.inputs):
+                self._fold_small(node)
+
+    def _constant(self, node):
+        attributes = {k: v for k, v in node.attributes.items()}
+        if isinstance(attributes.get("value"), Tensor):
+            t = attributes["value"]
+            self._define(node, Tensor(node.outputs[0], t.kind, t.shape, t.raw), "constant", "prepared once")
+            return
+        try:
+            array = qkernels.constant(**attributes)
+        except (ValueError, TypeError) as error:
+            raise OnnxError(f"node {node}: {error}") from error
+        self._define_array(node, array, "constant", "prepared once")
+
+    def _define(self, node, tensor, kernel, why):
+        self.constants[node.outputs[0]] = tensor
+        self.claimed.add(node)
+        self.status[node] = kernel, why
+
+    def _define_array(self, node, array, kernel, why, name=None):
+        import onnx
+
+        if array.dtype == object:
+            return
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        self._define(node, Tensor(name or node.outputs[0], kind, array.shape, array), kernel, why)
+
+    def _fold_view(self, node):
+        source = self.constants[node.inputs[0]]
+        try:
+            (view,) = self._call(node)([self.array(n) if n is not None else None for n in node.inputs])
+        except backend.UnsupportedError:
+            return
+        except (ValueError, TypeError) as error:
+            raise OnnxError(f"node {node}: {error}") from error
+        if not np.may_share_memory(view, source.raw):
+            return
+        tensor = Tensor(source.name, source.kind, view.shape, view, source.source)
+        self._define(node, tensor, "view of a constant", f"{node.op} of {node.inputs[0]}, no copy")
+        # a transposed view must be told from its base
+        if node.op == "Transpose" and view.ndim == 2:
+            tensor.name = source.name + "|T" if not source.name.endswith("|T") else source.name[:-2]
+        elif node.op == "Transpose":
+            tensor.name = f"{source.name}|{node.outputs[0]}"
+
+    def _fold_small(self, node):
+        if len([o for o in node.outputs if o is not None]) != 1 or node.outputs[0] is None:
+            return
+        try:
+            (result,) = self._call(node)([self.array(n) if n is not None else None for n in node.inputs])
+        except (backend.UnsupportedError, ValueError, TypeError, IndexError):
+            return  # it will be reported, or fail by name, as a step
+        if result.size <= FOLD_ELEMENTS:
+            self._define_array(node, np.ascontiguousarray(result).reshape(result.shape), "folded", "its inputs are constants")
+
+    def _call(self, node):
+        return backend.bind(node.proto, self.graph.opsets)
+
+    # --- products ----------------------------------------------------------------------------------------------------------
+
+    def _linear(self, node):
+        found = {"MatMul": self._matmul, "Gemm": self._gemm, "com.microsoft::MatMulNBits": self._nbits}.get(node.op, lambda node: None)(node)
+        if found is not None:
+            self.linears[found.out] = found
+            self.claimed.update(found.nodes)
+
+    def _nbits(self, node):
+        names = node.inputs + [None] * (6 - len(node.inputs))
+        x, b, scales, points, g_idx, bias = names[:6]
+        a = node.attributes
+        if g_idx is not None or any(n is not None and n not in self.constants for n in (b, scales, points, bias)) or a.get("weight_prepacked"):
+            return None
+        n, k, bits, block = a.get("N"), a.get("K"), a.get("bits", 4), a.get("block_size", 32)
+        if not all(isinstance(v, int) for v in (n, k, bits, block)) or 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
+            return None
+        spec = self._serialized_spec(node, b, scales, points, n, k, bits, block)
+        if spec is None:
+            return None
+        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), f"{bits}-bit weights in blocks of {block}, packed once")
+
+    def _serialized_spec(self, node, b, scales, points, n, k, bits, block):
+        """A specification from codes, scales and zero points in the form of MatMulNBits."""
+        if bits not in (4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
+            return None
+        blocks = -(-k // block)
+        t, s = self.constants[b], self.constants[scales]
+        z = self.constants[points] if points is not None else None
+        for what, tensor, size in (("B", t, n * blocks * block * bits // 8), ("scales", s, n * blocks)):
+            if math.prod(tensor.shape) != size:
+                raise OnnxError(f"node {node}: {what} {tensor.name}: expected {size} elements for N={n}, K={k}, {bits} bits and blocks of {block}, "
+                                f"got shape {tensor.shape}")
+        if z is not None:
+            size = n * (-(-blocks * bits // 8) if z.kind == TensorProto.UINT8 else blocks)
+            if math.prod(z.shape) != size:
+                raise OnnxError(f"node {node}: zero points {z.name}: expected {size} elements for N={n}, K={k} and blocks of {block}, got shape {z.shape}")
+        if s.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            raise OnnxError(f"node {node}: scales {s.name}: expected float32, float16 or bfloat16, got type {s.kind}")
+
+        def serialized():
+            return (t.raw.reshape(n, blocks, block * bits // 8), s.raw.reshape(n, blocks),
+                    None if z is None else z.raw.reshape(n, -1))
+
+        return WeightSpec("nbits", ("nbits", t.name, s.name, None if z is None else z.name, bits, block), n, k, bits, block, serialized=serialized,
+                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+
+    def _matmul(self, node):
+        x, w = node.inputs[:2]
+        spec, nodes, why = self._matrix_spec(w, False)
+        return None if spec is None or x in self.constants else Linear(x, node.outputs[0], (spec,), [*nodes, node], None, None, why)
+
+    def _gemm(self, node):
+        a = node.attributes
+        x, w = node.inputs[:2]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if a.get("alpha", 1.0) != 1 or a.get("beta", 1.0) != 1 or a.get("transA", 0) or x in self.constants:
+            return None
+        spec, nodes, why = self._matrix_spec(w, bool(a.get("transB", 0)))
+        if spec is None or (bias is not None and (bias not in self.constants or self.constants[bias].shape not in ((spec.n,), (1, spec.n)))):
+            return None
+        return Linear(x, node.outputs[0], (spec,), [*nodes, node], bias, None, why)
+
+    def _matrix_spec(self, w, transposed):
+        """(spec, nodes, why) of the second operand of a product: (K, N), or with `transposed` (N, K)."""
+        if w in self.constants:
+            t = self.constants[w]
+            if len(t.shape) != 2 or t.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16) or 0 in t.shape:
+                return None, [], ""
+            k, n = t.shape[::-1] if transposed else t.shape
+            base = t.name[:-2] if t.name.endswith("|T") else t.name
+            rows = transposed != t.name.endswith("|T")  # is the base (N, K)?
+            spec = WeightSpec("matrix", ("matrix", base, rows), n, k, rows=lambda: self.array(w) if transposed else self.array(w).T, stored=t.nbytes)
+            return spec, [], "constant matrix, packed once"
+        nodes = []
+        node = self.made_by(w, "Transpose")
+        if node is not None and node.attributes.get("perm", [1, 0]) == [1, 0]:
+            nodes, w, transposed = [node], node.inputs[0], not transposed
+        node = self._dequantize(w)
+        if node is None:
+            return None, [], ""
+        spec = self._dequantize_spec(node, transposed)
+        return spec, [node, *nodes], "" if spec is None else f"DequantizeLinear of a constant: {spec.bits}-bit weights in blocks of {spec.block}, packed once"
+
+    def _dequantize(self, name):
+        """The DequantizeLinear of a constant that makes a value, claimed or not: several products may read one."""
+        node = self.producer.get(name, (None,))[0]
+        return node if node is not None and node.op == "DequantizeLinear" and all(n is None or n in self.constants for n in node.inputs) else None
+
+    def _dequantize_spec(self, node, rows):
+        """The (N, K) matrix behind a DequantizeLinear whose tensor is (N, K) with `rows`, else (K, N); None where the pattern does not match."""
+        names = node.inputs + [None] * (3 - len(node.inputs))
+        t, s = self.constants[names[0]], self.constants[names[1]]
+        z = self.constants[names[2]] if names[2] is not None else None
+        if t.kind not in CODES or len(t.shape) != 2 or s.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            return None
+        if node.attributes.get("output_dtype", 0) not in (0, s.kind) or (z is not None and z.kind != t.kind) or 0 in t.shape:
+            return None
+        bits, (n, k) = CODES[t.kind], t.shape if rows else t.shape[::-1]
+        axis, block = node.attributes.get("axis", 1) % 2, node.attributes.get("block_size", 0)
+        k_axis = 1 if rows else 0
+        if block:
+            if axis != k_axis or block < 16 or block & (block - 1):
+                return None
+            shape = (n, -(-k // block))
+        else:
+            if math.prod(s.shape) != 1 and (axis == k_axis or s.shape != (n,)):
+                return None
+            block, shape = max(16, 1 << (k - 1).bit_length()), (n, 1)
+        if block and math.prod(s.shape) not in (1, math.prod(shape)) or (z is not None and math.prod(z.shape) != math.prod(s.shape)):
+            raise OnnxError(f"node {node}: scale {s.name}: expected shape {shape if rows else shape[::-1]}, got {s.shape}")
+        signed = t.kind in (TensorProto.INT4, TensorProto.INT8)
+
+        def serialized():
+            grid = lambda a: np.broadcast_to(a.reshape(()) if a.size == 1 else a.reshape(shape) if rows or a.ndim < 2 else a.T, shape)
+            scales = np.ascontiguousarray(grid(s.array()))
+            blocks = shape[1]
+            flip = (0x88 if bits == 4 else 0x80) if signed else 0
+            if rows and k == blocks * block and (bits == 8 or k % 2 == 0):
+                codes = t.raw.view(np.uint8).reshape(n, blocks, block * bits // 8)
+                codes = codes ^ np.uint8(flip) if flip else codes
+            else:
+                codes = _nibbles(t) if bits == 4 else t.raw.view(np.uint8).reshape(t.shape)
+                codes = codes if rows else codes.T
+                codes = codes ^ np.uint8(flip >> 4 if bits == 4 else flip) if flip else codes
+                if k != blocks * block:
+                    codes = np.pad(codes, ((0, 0), (0, blocks * block - k)))
+                codes = _pack_nibbles(codes) if bits == 4 else np.ascontiguousarray(codes)
+                codes = codes.reshape(n, blocks, block * bits // 8)
+            if z is None and signed:
+                return codes, scales, None
+            if z is None:
+                points = np.zeros(shape, np.uint8)
+            else:
+                points = grid((_nibbles(z) if bits == 4 else z.raw.view(np.uint8)).reshape(z.shape)) ^ np.uint8(flip >> 4 if bits == 4 else flip)
+            if bits == 4:
+                points = _pack_nibbles(np.pad(points, ((0, 0), (0, blocks % 2))))
+            return codes, scales, np.ascontiguousarray(points)
+
+        return WeightSpec("nbits", ("dq", t.name, s.name, None if z is None else z.name, rows), n, k, bits, block, serialized=serialized,
+                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+
+    def _mode(self, linear):
+        if linear.specs[0].kind == "matrix":
+            return None
+        return self.activations or ("int16" if linear.level == 4 else "f32")
+
+    def _linear_step(self, linear):
+        kind, mode, bias = linear.specs[0].kind, self._mode(linear), linear.bias
+        kernel = "PackedMatrix" if kind == "matrix" else f"PackedNBits, {mode} activations"
+        n = sum(s.n for s in linear.specs)
+        options = {"threads": self.threads} | ({"activations": mode} if mode else {})
+        last = linear.out in self.outputs and self.cached
+
+        def make():
+            packed = self.weights.get(linear.specs)
+            if bias is not None:
+                options["bias"] = self.array(bias).reshape(-1)
+
+            def run(arrays, context):
+                x = arrays[0]
+                if last and context.last_only:
+                    x = x[..., -1:, :]
+                    if context.out is not None:
+                        return (packed(x, out=context.out.reshape(x.shape[:-1] + (n,)), **options),)
+                    return (packed(x, **options),)
+                if x.ndim == 0:
+                    raise ValueError(f"expected an array of at least 1 dimension, got shape {x.shape}")
+                return (packed(x, out=context.new((*x.shape[:-1], n), x.dtype.type), **options),)
+
+            return run
+
+        step = Step(kernel, linear.why, linear.nodes, [linear.x], [linear.out], make, fresh=True, aliases=False, packed=[(self.weights, linear.specs)])
+        self.claim(step)
+        del self.linears[linear.out]
+
+    def _take_linears(self, *names):
+        """The products that make these values, if they read the same input, can be one packed object and are read by nobody else; or None."""
+        found = [self.linears.get(n) for n in names]
+        if any(f is None or f.bias is not None for f in found) or len({f.x for f in found}) != 1:
+            return None
+        if len({f.level for f in found}) != 1 or not all(found[0].specs[0].stacks_with(f.specs[0]) for f in found[1:]):
+            return None
+        return found
+
+    def _merge(self, found, out):
+        """One product instead of several; its result is them side by side."""
+        merged = Linear(found[0].x, out, tuple(s for f in found for s in f.specs), [n for f in found for n in f.nodes], None, found[0].level,
+                        f"{found[0].why}; {len(found)} products of one input in one call")
+        for f in found:
+            del self.linears[f.out]
+        self.linears[out] = merged
+
+    # --- activations -------------------------------------------------------------------------------------------------------
+
+    def _silu(self, node):
+        """x · sigmoid(x), and that times another value."""
+        if node.op != "Mul":
+            return
+        for gated, up in (node.inputs, node.inputs[::-1]):
+            inner = self.made_by(gated, "Mul", "Swish")
+            if inner is None or not self.only_reader(gated, node):
+                continue
+            gate, nodes = self._sigmoid_product(inner)
+            if gate is None or up == gated:
+                continue
+            found = self._take_linears(gate, up) if self.only_reader(gate, *nodes) and self.only_reader(up, node) else None
+            why = "x · sigmoid(x) · up in one pass"
+            if found:
+                both = f"{gate} | {up}"
+                self._merge(found, both)
+                self.claim(Step("silu_mul", why, [*nodes, node], [both], [node.outputs[0]], self._make_silu_mul, fresh=True, aliases=False))
+            else:
+                self.claim(Step("silu_mul", why, [*nodes, node], [gate, up], [node.outputs[0]], self._make_silu_mul, fresh=True, aliases=False))
+            return
+        gate, nodes = self._sigmoid_product(node)
+        if gate is not None and len(nodes) > 1 and not self._feeds_gate(node):
+            def make():
+                return lambda arrays, context: (qkernels.silu(arrays[0], threads=self.threads),)
+            self.claim(Step("silu", "x · sigmoid(x) in one pass", nodes, [gate], [node.outputs[0]], make, fresh=True, aliases=False))
+
+    def _feeds_gate(self, node):
+        """Whether a Mul that comes later will take this product in."""
+        readers = self.readers.get(node.outputs[0], ())
+        return len(readers) == 1 and readers[0].op == "Mul" and readers[0].inputs[0] != readers[0].inputs[1] and self.only_reader(node.outputs[0], readers[0])
+
+    def _sigmoid_product(self, node):
+        """(x, nodes) of a node that is x · sigmoid(x), else (None, [])."""
+        if node.op == "Swish":
+            return (node.inputs[0], [node]) if node.attributes.get("alpha", 1.0) == 1 else (None, [])
+        for x, s in (node.inputs, node.inputs[::-1]):
+            sigmoid = self.made_by(s, "Sigmoid")
+            if sigmoid is not None and sigmoid.inputs[0] == x and self.only_reader(s, node):
+                return x, [sigmoid, node]
+        return None, []
+
+    def _make_silu_mul(self):
+        threads = self.threads
+
+        def run(arrays, context):
+            x = arrays[0]
+            shape = x.shape if len(arrays) == 2 else (*x.shape[:-1], x.shape[-1] // 2)
+            if len(arrays) == 2 and arrays[1].shape != shape:
+                return (qkernels.mul(qkernels.silu(x, threads=threads), arrays[1], threads=threads),)
+            return (qkernels.silu_mul(*arrays, out=context.new(shape, x.dtype.type), threads=threads),)
+
+        return run
+
+    # --- embeddings --------------------------------------------------------------------------------------------------------
+
+    def _embedding(self, node):
+        if node.op == "com.microsoft::GatherBlockQuantized":
+            self._gather_quantized(node)
+        elif node.op == "Gather" and node.attributes.get("axis", 0) == 0:
+            self._gather(node)
+
+    def _gather_quantized(self, node):
+        data, ids, scales, points = (node.inputs + [None])[:4]
+        a = node.attributes
+        if any(n is not None and n not in self.constants for n in (data, scales, points)):
+            return
+        t = self.constants[data]
+        bits = 4 if t.kind in (TensorProto.UINT4, TensorProto.INT4) else a.get("bits", 4)
+        if len(t.shape) != 2 or a.get("gather_axis", 0) % 2 != 0 or a.get("quantize_axis", 1) % 2 != 1 or t.kind != TensorProto.UINT8:
+            return
+        n, k, block = t.shape[0], t.shape[1] * 8 // bits, a.get("block_size", 128)
+        spec = self._serialized_spec(node, data, scales, points, n, k, bits, block) if k % block == 0 else None
+        if spec is None:
+            return
+        dtype = np.dtype(self.array(scales).dtype)
+        self._rows(node, [node], ids, spec, dtype, "rows of the packed weights, only those asked for", beyond="zeros")
+
+    def _gather(self, node):
+        table, ids = node.inputs
+        nodes, rows = [], True
+        inner = self.made_by(table, "Transpose")
+        if inner is not None and inner.attributes.get("perm", [1, 0]) == [1, 0] and self._dequantize(inner.inputs[0]):
+            nodes, rows, table = [inner], False, inner.inputs[0]
+        quantized = self._dequantize(table)
+        if quantized is not None and len(self.constants[quantized.inputs[0]].shape) == 2:
+            spec = self._dequantize_spec(quantized, rows)
+            if spec is not None:
+                dtype = self.array(quantized.inputs[1]).dtype
+                self._rows(node, [quantized, *nodes, node], ids, spec, dtype, "Gather of a DequantizeLinear: rows of the packed weights, only those asked for")
+                return
+        if table in self.constants and self.constants[table].name.endswith("|T") and len(self.constants[table].shape) == 2:
+            spec, _, _ = self._matrix_spec(table, True)
+            if spec is not None:
+                self._rows(node, [node], ids, spec, self.array(table).dtype, "rows of the packed matrix")
+
+    def _rows(self, node, nodes, ids, spec, dtype, why, beyond="raise"):
+        def make():
+            packed = self.weights.get((spec,))
+
+            def run(arrays, context):
+                index = arrays[0]
+                if beyond == "zeros":
+                    wrong = (index < -spec.n) | (index >= spec.n)
+                    if wrong.any():
+                        rows = packed.take_rows(np.where(wrong, 0, index), threads=self.threads) if hasattr(packed, "bits") else None
+                        rows[wrong] = 0
+                        return (rows.astype(dtype, copy=False),)
+                rows = packed.take_rows(index)
+                return (rows if rows.dtype == dtype else qkernels.cast(rows, dtype),)
+
+            return run
+
+        self.claim(Step("take_rows", why, nodes, [ids], [node.outputs[0]], make, fresh=True, aliases=False, packed=[(self.weights, (spec,))]))
+
+    # --- normalization -----------------------------------------------------------------------------------------------------
+
+    def _rms_of(self, node):
+        """(x, scale's name, epsilon, axis) of a node that is an RMS normalization with a float32 scale and nothing else asked for, else None."""
+        if node.op not in ("SimplifiedLayerNormalization", "com.microsoft::SimplifiedLayerNormalization", "RMSNormalization"):
+            return None
+        if any(o is not None for o in node.outputs[1:]) or node.attributes.get("stash_type", 1) != 1:
+            return None
+        return node.inputs[0], node.inputs[1], node.attributes.get("epsilon", 1e-5), node.attributes.get("axis", -1)
+
+    def _norm(self, node):
+        if node.op == "com.microsoft::SkipSimplifiedLayerNormalization":
+            self._skip_norm(node)
+            return
+        if node.op == "Mul":
+            self._decomposed_norm(node)
+
+    def _make_norm(self, epsilon, axis):
+        def make():
+            def run(arrays, context):
+                x, scale = arrays
+                return (qkernels.rms_normalization(x, scale, axis=axis, epsilon=epsilon, out=context.new(x.shape, scale.dtype.type), threads=self.threads),)
+            return run
+        return make
+
+    def _skip_norm(self, node):
+        x, skip, gamma, bias = (node.inputs + [None])[:4]
+        outputs = [(i, o) for i, o in enumerate(node.outputs) if o is not None]
+        if any(i not in (0, 3) for i, _ in outputs):
+            return
+        epsilon, places = node.attributes.get("epsilon", 1e-5), tuple(i for i, _ in outputs)
+        self.claim(Step("skip_simplified_layer_normalization", "residual sum and norm in one pass", [node], [x, skip, gamma, bias],
+                        [o for _, o in outputs], self._make_skip(epsilon, places), fresh=True, aliases=False))
+
+    def _make_skip(self, epsilon, places):
+        def make():
+            def run(arrays, context):
+                x, skip, gamma, bias = arrays
+                out = context.new(x.shape, x.dtype.type) if 0 in places else None
+                total = context.new(x.shape, x.dtype.type) if 3 in places else None
+                result = qkernels.skip_simplified_layer_normalization(x, skip, gamma, bias, epsilon=epsilon, outputs=places, out=out, sum_out=total,
+                                                                      threads=self.threads)
+                return result if isinstance(result, tuple) else (result,)
+            return run
+        return make
+
+    def _residual_norm(self, node):
+        """Add and the norm of the sum, where both are float32; else a norm alone."""
+        found = self._rms_of(node)
+        if found is None:
+            return
+        x, scale, epsilon, axis = found
+        add = self.made_by(x, "Add")
+        t = self.constants.get(scale)
+        if add is None or t is None or len(t.shape) != 1 or t.kind != TensorProto.FLOAT or axis != -1 or any(n in self.constants for n in add.inputs):
+            self.claim(Step("rms_normalization", "the same kernel by another name" if node.op != "RMSNormalization" else "the operator's kernel", [node],
+                            [x, scale], [node.outputs[0]], self._make_norm(epsilon, axis), fresh=True, aliases=False))
+            return
+
+        def make():
+            fused = self._make_skip(epsilon, (0, 3))()
+
+            def run(arrays, context):
+                a, b, gamma = arrays
+                if a.dtype == b.dtype == np.float32 and a.shape == b.shape and a.ndim in (2, 3):
+                    return fused((a, b, gamma, None), context)
+                total = qkernels.add(a, b, threads=self.threads)
+                return qkernels.rms_normalization(total, gamma, epsilon=epsilon, threads=self.threads), total
+
+            return run
+
+        self.claim(Step("skip_simplified_layer_normalization", "Add and the norm of the sum in one pass (float32)", [add, node], [*add.inputs, scale],
+                        [node.outputs[0], x], make, fresh=True, aliases=False))
+
+    def _decomposed_norm(self, node):
+        """x / sqrt(mean(x²) + ε) · scale written out: Pow or Mul, ReduceMean, Add, Sqrt, Div or Reciprocal and Mul."""
+        for scale, y in (node.inputs, node.inputs[::-1]):
+            t = self.constants.get(scale)
+            if t is None or len(t.shape) != 1:
+                continue
+            found = self._decomposed(y, node)
+            if found is None:
+                continue
+            x, epsilon, nodes = found
+            if t.kind != TensorProto.FLOAT:
+                continue
+
+            def make(epsilon=epsilon):
+                return self._make_norm(epsilon, -1)()
+
+            self.claim(Step("rms_normalization", "Pow, ReduceMean, Add, Sqrt, Div, Mul written out", [*nodes, node], [x, scale], [node.outputs[0]], make,
+                            fresh=True, aliases=False))
+            return
+
+    def _decomposed(self, y, reader):
+        node = self.made_by(y, "Mul", "Div")
+        if node is None or not self.only_reader(y, reader):
+            return None
+        if node.op == "Div":
+            x, root = node.inputs
+            nodes = [node]
+        else:
+            for x, inverse in (node.inputs, node.inputs[::-1]):
+                r = self.made_by(inverse, "Reciprocal", "Div")
+                if r is not None and (r.op == "Reciprocal" or self.small(r.inputs[0]) == [1.0]) and self.only_reader(inverse, node):
+                    root, nodes = r.inputs[-1], [r, node]
+                    break
+            else:
+                return None
+        sqrt = self.made_by(root, "Sqrt")
+        add = sqrt and self.made_by(sqrt.inputs[0], "Add")
+        if not add or not self.only_reader(root, nodes[0]) or not self.only_reader(sqrt.inputs[0], sqrt):
+            return None
+        for mean_name, eps in (add.inputs, add.inputs[::-1]):
+            value = self.small(eps)
+            mean = self.made_by(mean_name, "ReduceMean")
+            if value is None or len(value) != 1 or mean is None or not self.only_reader(mean_name, add):
+                continue
+            axes = mean.attributes.get("axes") or (self.small(mean.inputs[1]) if len(mean.inputs) > 1 else None)
+            square = self.made_by(mean.inputs[0], "Pow", "Mul")
+            if axes != [-1] or mean.attributes.get("keepdims", 1) != 1 or square is None or not self.only_reader(mean.inputs[0], mean):
+                continue
+            squared = square.inputs[0] == x and (square.inputs[1] == x if square.op == "Mul" else self.small(square.inputs[1]) in ([2], [2.0]))
+            if squared and value[0] >= 0:
+                return x, value[0], [square, mean, add, sqrt, *nodes]
+        return None
+
+    # --- attention with a cache --------------------------------------------------------------------------------------------
+
+    def _cached_attention(self, node):
+        from qwen3 import onnx_attention
+
+        onnx_attention.lower(self, node)
+
+    # --- everything else ---------------------------------------------------------------------------------------------------
+
+    def _single(self, node):
+        """A node on the function that the registry names."""
+        try:
+            call = self._call(node)
+        except backend.UnsupportedError as error:
+            step = Step("none", error.reasons[0], [node], list(node.inputs), [o for o in node.outputs if o is not None], error=list(error.reasons))
+            self.claim(step)
+            return
+        threads = {"threads": self.threads} if self.threads is not None and backend.accepts(call.function, "threads") else {}
+
+        def make():
+            return lambda arrays, context: call(arrays, **threads)
+
+        why = "a view or bookkeeping, in NumPy" if call.kernel.family == "numpy" else "the operator's kernel"
+        aliases = call.kernel.family == "numpy"
+        self.claim(Step(call.kernel.name, why, [node], list(call.inputs), list(call.outputs), make, aliases=aliases))
+
+    def _finish(self):
+        """Order the steps, drop those that nobody needs, and collect what is unsupported."""
+        maker = {o: s for s in self.steps for o in s.outputs}
+        needed, stack = set(), [maker[o] for o in self.outputs if o in maker]
+        while stack:
+            step = stack.pop()
+            if step not in needed:
+                needed.add(step)
+                stack += [maker[n] for n in step.inputs if n in maker]
+        for step in self.steps:
+            if step not in needed:
+                for node in step.nodes:
+                    self.status[node] = "not run", "no output that is asked for needs it"
+        order, done = [], set()
+        place = {node: i for i, node in enumerate(self.graph.nodes)}
+        waiting = sorted(needed, key=lambda s: max(place[n] for n in s.nodes))
+        for first in waiting:
+            stack = [(first, False)]
+            while stack:
+                step, ready = stack.pop()
+                if step in done:
+                    continue
+                if ready:
+                    done.add(step)
+                    order.append(step)
+                    continue
+                stack.append((step, True))
+                stack += [(maker[n], False) for n in step.inputs if n in maker and maker[n] not in done]
+        self.steps = order
+        self.unsupported = list(dict.fromkeys(reason for s in order for reason in s.error))
+        read = {n for s in order for n in s.inputs} | {*self.outputs}
+        self.live_inputs = [n for n in self.graph.inputs if n in read]
+
+
+def _nibbles(tensor):
+    """Codes of a 4-bit tensor as uint8, one each, with its shape."""
+    flat = np.empty((tensor.raw.size, 2), np.uint8)
+    np.bitwise_and(tensor.raw.view(np.uint8), 15, out=flat[:, 0])
+    np.right_shift(tensor.raw.view(np.uint8), 4, out=flat[:, 1])
+    return flat.reshape(-1)[:math.prod(tensor.shape)].reshape(tensor.shape)
+
+
+def _pack_nibbles(codes):
+    """Two codes to a byte along the last axis, the low one first."""
+    return (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8)
+
+
+BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -1,0 +1,69 @@
+"""ONNX's own node tests for the operators of the registry: which are included, and which are not and why.
+
+``python -m tests.count_node_tests`` runs them and prints the count of each operator.
+"""
+import functools
+import re
+import warnings
+
+from onnx import TensorProto, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from qkernels import backend
+
+# Tests of registered operators that must fail: pattern of the whole name → reason. Each is run, and one that passes is an error.
+_SMALL = "(FLOAT8E4M3FN|FLOAT8E4M3FNUZ|FLOAT8E5M2|FLOAT8E5M2FNUZ|FLOAT8E8M0|FLOAT4E2M1|U?INT[24])"
+EXCLUDED = {
+    rf"test_cast(like)?_(no_saturate_|e8m0_)?({_SMALL}_to_.*|.*_to_{_SMALL})(_expanded)?": "Cast offers no type of less than 8 bits and no 8-bit float",
+    "test_(add|sub|mul)_u?int(8|16|32|64)": "integers are not offered yet",
+    "test_attention_.*qk_matmul.*": "output 3 of Attention is not offered yet",
+}
+
+
+@functools.cache
+def _cases():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in load_model_tests(kind="node")}
+
+
+def reason(name):
+    """Why a test is excluded, or None."""
+    return next((why for pattern, why in EXCLUDED.items() if re.fullmatch(pattern, name)), None)
+
+
+def operator(case):
+    """What a test is counted under: its operator; where it has several nodes, the operator whose body they are."""
+    nodes = case.model.graph.node
+    if len({n.op_type for n in nodes}) == 1:
+        return nodes[0].op_type
+    return "function bodies"
+
+
+@functools.cache
+def included():
+    """name → case for every node test whose operators are all registered, at its opset."""
+    return {name: case for name, case in sorted(_cases().items()) if not backend.unsupported(case.model)}
+
+
+def other_versions():
+    """name → reasons for tests that are not included although their operators are registered: another version, another attribute, sequences."""
+    found = {}
+    for name, case in sorted(_cases().items()):
+        reasons = backend.unsupported(case.model)
+        if reasons and not any("no such operator" in r for r in reasons):
+            found[name] = reasons
+    return found
+
+
+def run(case):
+    """Run one test; raises where a result differs."""
+    prepared = backend.prepare(case.model, check=False)
+    for inputs, expected in case.data_sets:
+        outputs = prepared.run([_array(x) for x in inputs])
+        Runner.assert_similar_outputs([_array(x) for x in expected], outputs, rtol=case.rtol, atol=case.atol)
+
+
+def _array(x):
+    return numpy_helper.to_array(x) if isinstance(x, TensorProto) else x
