@@ -111,8 +111,8 @@ def test_every_16_bit_input_is_correctly_rounded(name, dtype, tier):
 
 
 # published in docs/accuracy.md
-MAX_ULP = {"sigmoid": 0.80, "silu": 0.80}
-MAX_ULP_NORMAL = {"sigmoid": 0.65, "silu": 0.65}  # where the result is a normal number
+MAX_ULP = {"sigmoid": 0.78, "silu": 0.78}
+MAX_ULP_NORMAL = {"sigmoid": 0.61, "silu": 0.63}  # where the result is a normal number
 
 
 def sweep():
@@ -132,7 +132,7 @@ def test_float32_error_in_ulp(name):
     assert error[usual].max() <= MAX_ULP_NORMAL[name], (error[usual].max(), x[usual][error[usual].argmax()])
 
 
-@pytest.mark.parametrize("alpha", [1.702, -0.3, 0.5, 1e-30, 1e30, 0.0])
+@pytest.mark.parametrize("alpha", [1.702, -0.3, 0.5, 1e-30, 1e30, 1e-38, 0.0])
 def test_silu_of_any_alpha_in_ulp(alpha):
     alpha, x = np.float32(alpha), sweep()
     v, y = exact("silu", np.float64(x), alpha), qkernels.silu(x, alpha=alpha)
@@ -142,7 +142,7 @@ def test_silu_of_any_alpha_in_ulp(alpha):
     half = EVERY.view(np.float16)
     half = half[np.isfinite(half)]
     v = exact("silu", np.float64(half), alpha)
-    if alpha != np.float32(1e-30):  # which is less than the oracle has bits for next to a tie
+    if alpha > 1e-30 or alpha <= 0:  # which is less than the oracle has bits for next to a tie
         assert_equal_bits(qkernels.silu(half, alpha=alpha), v.astype(np.float64).astype(np.float16))
 
 
