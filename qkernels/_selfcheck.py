@@ -41,6 +41,19 @@ def _(rng):
     return lambda t: _kernel("silu_mul")(gate, up, threads=t), gate / (1 + np.exp(-np.float64(gate))) * up, 1e-6
 
 
+@check("softmax")
+def _(rng):
+    x = rng.standard_normal((200, 3001)).astype(np.float32)
+    e = np.exp(np.float64(x))
+    return lambda t: _kernel("softmax")(x, threads=t), e / e.sum(-1, keepdims=True), 1e-6
+
+
+@check("reduce_sum")
+def _(rng):
+    x = rng.standard_normal((300, 2001)).astype(np.float32)
+    return lambda t: _kernel("reduce_sum")(x, np.int64([1]), threads=t), np.float64(x).sum(1, keepdims=True), 1e-6
+
+
 @check("matmul")
 def _(rng):
     a, b = rng.standard_normal((130, 517)).astype(np.float32), rng.standard_normal((517, 301)).astype(np.float32)
