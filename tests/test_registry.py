@@ -61,7 +61,7 @@ def test_every_kernel_has_a_benchmark():
 
 
 def test_every_family_is_in_the_self_check():
-    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
+    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS} - {"numpy"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,7 +78,7 @@ def test_documented_example(name):
 
 
 def test_public_names_are_registered():
-    public = {*qkernels.__all__, "range", "slice", *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
+    public = {*qkernels.__all__, "abs", "max", "min", "pow", "range", "round", "slice", *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
     functions = {k.function for k in registry.KERNELS}
     for name in public - NOT_KERNELS:
         *path, last = name.split(".")
