@@ -58,7 +58,7 @@ $(VENV)/.demo: $(SOURCES) | $(BIN)/python
 
 # Installed in place with the tests' extras; afterwards only what changed is compiled.
 $(VENV)/.editable: $(SOURCES) | $(BIN)/python
-	@if [ pyproject.toml -nt $(VENV)/.metadata ]; then set -x; $(PIP) -e '.[test]' && $(BIN)/python -c '$(BUILD_NEEDS)' | $(PIP) -r /dev/stdin; \
+	@if [ ! -e $(VENV)/.metadata ] || [ pyproject.toml -nt $(VENV)/.metadata ]; then set -x; $(PIP) -e '.[test]' && $(BIN)/python -c '$(BUILD_NEEDS)' | $(PIP) -r /dev/stdin; \
 	else set -x; $(BIN)/python setup.py --quiet build_ext --inplace; fi
 	@touch $(VENV)/.metadata $@
 

@@ -43,7 +43,7 @@ cdef extern from "attention/attention.h" nogil:
 
 # products (rows × keys × head size) for which starting a second thread pays
 cdef enum:
-    GRAIN = 1 << 17
+    GRAIN = 1 << 18
 
 
 cdef int _threads_worth(const qk_attention_args *a, int threads) noexcept nogil:
