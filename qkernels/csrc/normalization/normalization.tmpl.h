@@ -48,7 +48,7 @@ static void QK_TIER(rms_rows)(const qk_rms_args *a, int64_t first, int64_t last)
 }
 
 /* the sum of x, or of (x - mean)^2, over a row */
-static inline float QK_TIER(layer_norm_sum)(int dtype, const char *x, int64_t n, int squares, v16 mean)
+QK_FOLDED float QK_TIER(layer_norm_sum)(int dtype, const char *x, int64_t n, int squares, v16 mean)
 {
     v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     int64_t size = qk_itemsize(dtype), c = 0;
@@ -65,7 +65,7 @@ static inline float QK_TIER(layer_norm_sum)(int dtype, const char *x, int64_t n,
     return v16_reduce_add(v16_add(v16_add(acc[0], acc[1]), v16_add(acc[2], acc[3])));
 }
 
-static inline void QK_TIER(layer_norm_row)(int dtype, const qk_layer_norm_args *a, int64_t row)
+QK_FOLDED void QK_TIER(layer_norm_row)(int dtype, const qk_layer_norm_args *a, int64_t row)
 {
     int64_t n = a->n, size = qk_itemsize(dtype), scale_size = qk_itemsize(a->scale_dtype), bias_size = qk_itemsize(a->bias_dtype);
     const char *x = (const char *)a->x + row * n * size, *scale = (const char *)a->scale + row * a->scale_step * scale_size;

@@ -5,14 +5,14 @@
 #include "reduction/reduction.h"
 
 /* the larger, NaN before all */
-static inline v16 QK_TIER(larger)(v16 v, v16 m) { return v16_select(v16_isnan(v), v, v16_max(v, m)); }
+QK_FOLDED v16 QK_TIER(larger)(v16 v, v16 m) { return v16_select(v16_isnan(v), v, v16_max(v, m)); }
 
-static inline v16 QK_TIER(reduce_result)(int op, int dtype, d16 sum, int64_t n)
+QK_FOLDED v16 QK_TIER(reduce_result)(int op, int dtype, d16 sum, int64_t n)
 {
     return d16_finish(dtype, op == QK_MEAN ? d16_div(sum, d16_set1((double)n)) : sum);
 }
 
-static inline void QK_TIER(reduce_row)(int op, int dtype, const char *x, int64_t n, char *y)
+QK_FOLDED void QK_TIER(reduce_row)(int op, int dtype, const char *x, int64_t n, char *y)
 {
     int64_t size = qk_itemsize(dtype), c = 0;
     v16 result;
@@ -47,7 +47,7 @@ static inline void QK_TIER(reduce_row)(int op, int dtype, const char *x, int64_t
 }
 
 /* 1 to 16 columns */
-static inline void QK_TIER(reduce_columns)(int op, int dtype, const char *x, int64_t n, int64_t inner, int columns, char *y)
+QK_FOLDED void QK_TIER(reduce_columns)(int op, int dtype, const char *x, int64_t n, int64_t inner, int columns, char *y)
 {
     int64_t step = inner * qk_itemsize(dtype);
     v16 result;

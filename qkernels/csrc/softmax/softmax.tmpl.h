@@ -5,13 +5,13 @@
  * reference. Sum: vector i to accumulator i mod 4, then (0 + 1) + (2 + 3) and the lanes' tree, whatever the tier. */
 #include "softmax/softmax.h"
 
-static inline v16 QK_TIER(softmax_load)(int dtype, const char *x, int64_t c, int n, v16 beyond)
+QK_FOLDED v16 QK_TIER(softmax_load)(int dtype, const char *x, int64_t c, int n, v16 beyond)
 {
     v16 v = v16_load_as(dtype, x + c * qk_itemsize(dtype), n);
     return n == 16 ? v : v16_select(m16_first(n), v, beyond);
 }
 
-static inline float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
+QK_FOLDED float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
 {
     v16 least = v16_set1(-INFINITY), m[4] = {least, least, least, least};
     int64_t c = 0;
@@ -24,7 +24,7 @@ static inline float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
 }
 
 /* the sum of e^(x - m); the exponentials to e, if there is one */
-static inline float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v16 m, float *e)
+QK_FOLDED float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v16 m, float *e)
 {
     v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     int64_t c = 0;
@@ -47,7 +47,7 @@ static inline float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v1
     return v16_reduce_add(v16_add(v16_add(acc[0], acc[1]), v16_add(acc[2], acc[3])));
 }
 
-static inline void QK_TIER(softmax_row)(int dtype, const char *x, char *y, int64_t n, int log, float *e)
+QK_FOLDED void QK_TIER(softmax_row)(int dtype, const char *x, char *y, int64_t n, int log, float *e)
 {
     v16 m = v16_set1(QK_TIER(softmax_max)(dtype, x, n));
     v16 sum = v16_set1(QK_TIER(softmax_sum)(dtype, x, n, m, e)), inverse = v16_div(v16_set1(1.0f), sum);
