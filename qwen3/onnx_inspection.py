@@ -49,8 +49,9 @@ def describe_graph(path):
         c, steps = decoder.config, decoder.plan.steps
         specs = {s.key: s for step in steps for _, group in step.packed for s in group}
         facts |= {
-            "architecture": f"{c.num_hidden_layers} layers, hidden size {c.hidden_size}, inner size {c.intermediate_size}, "
-                            f"{c.num_attention_heads} query heads, {c.num_key_value_heads} key and value heads of size {c.head_dim}, vocabulary {c.vocab_size:,}",
+            "architecture":
+                f"{c.num_hidden_layers} layers, hidden size {c.hidden_size}, inner size {c.intermediate_size}, "
+                f"{c.num_attention_heads} query heads, {c.num_key_value_heads} key and value heads of size {c.head_dim}, vocabulary {c.vocab_size:,}",
             "cache": CACHES[decoder.cache_kind], "steps": f"{len(steps):,} calls for a token",
             "weights": f"{len(specs):,} matrices to pack, {sum(s.stored for s in specs.values()):,} bytes as stored",
         }
