@@ -78,7 +78,7 @@ def test_documented_example(name):
 
 
 def test_public_names_are_registered():
-    public = {*qkernels.__all__, "range", "slice", *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
+    public = {*qkernels.__all__, "abs", "max", "min", "pow", "range", "round", "slice", *(f"contrib.{name}" for name in qkernels.contrib.__all__)}
     functions = {k.function for k in registry.KERNELS}
     for name in public - NOT_KERNELS:
         *path, last = name.split(".")
