@@ -44,9 +44,11 @@ def _group_query(low, node):
     outputs = node.outputs + [None] * (4 - len(node.outputs))
     if not _cache_pair(low, node, (past_k, past_v), outputs[1:3]) or outputs[3] is not None:
         return "its past and present are not an input and an output of the graph"
-    for what, wrong in (("softcap", a.get("softcap", 0.0)), ("local_window_size", a.get("local_window_size", -1) != -1), ("smooth_softmax", a.get("smooth_softmax", 0)),
+    for what, wrong in (("softcap", a.get("softcap", 0.0)), ("local_window_size", a.get("local_window_size", -1) != -1),
+                        ("smooth_softmax", a.get("smooth_softmax", 0)),
                         ("rotary_interleaved", a.get("rotary_interleaved", 0)), ("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias),
-                        ("head_sink", sink), ("a quantized cache", a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]), ("query_seqlens", names[16]),
+                        ("head_sink", sink), ("a quantized cache", a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]),
+                        ("query_seqlens", names[16]),
                         ("sliding_window_cache", a.get("sliding_window_cache", 0))):
         if wrong:
             return f"{what} has no cached form here"

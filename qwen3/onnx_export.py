@@ -99,7 +99,8 @@ def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=4, thr
         "activations": "float32" if contract == "ort-int4" or dtype == "f32" else "bfloat16",
         "quantization": None if contract == "float" else {
             "bits": 4, "block_size": BLOCK, "symmetric": True, "rounding": "nearest, the block's value of largest magnitude at code 0",
-            "storage": "MatMulNBits, (N, blocks, 16) bytes, low nibble first" if contract == "ort-int4" else "UINT4 row-major, low nibble first, blocks along K",
+            "storage": "MatMulNBits, (N, blocks, 16) bytes, low nibble first" if contract == "ort-int4" else
+                       "UINT4 row-major, low nibble first, blocks along K",
             "scales": "float32" if contract == "ort-int4" or dtype == "f32" else "bfloat16",
             "zero_points": "implicit 8" if contract == "ort-int4" else "explicit 8"}
         | ({"accuracy_level": accuracy_level} if contract == "ort-int4" else {}),

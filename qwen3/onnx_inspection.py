@@ -11,7 +11,8 @@ from qwen3.onnx_patterns import Lowering
 
 __all__ = ["describe_graph", "profile_graph"]
 
-CACHES = {"persistent": "in place, appended to", "tensors": "the graph's tensors, copied at every step", "none": "none: the sequence is run again at every step"}
+CACHES = {"persistent": "in place, appended to", "tensors": "the graph's tensors, copied at every step",
+          "none": "none: the sequence is run again at every step"}
 
 
 def describe_graph(path):
@@ -48,8 +49,9 @@ def describe_graph(path):
         c, steps = decoder.config, decoder.plan.steps
         specs = {s.key: s for step in steps for _, group in step.packed for s in group}
         facts |= {
-            "architecture": f"{c.num_hidden_layers} layers, hidden size {c.hidden_size}, inner size {c.intermediate_size}, {c.num_attention_heads} query heads, "
-                            f"{c.num_key_value_heads} key and value heads of size {c.head_dim}, vocabulary {c.vocab_size:,}",
+            "architecture":
+                f"{c.num_hidden_layers} layers, hidden size {c.hidden_size}, inner size {c.intermediate_size}, "
+                f"{c.num_attention_heads} query heads, {c.num_key_value_heads} key and value heads of size {c.head_dim}, vocabulary {c.vocab_size:,}",
             "cache": CACHES[decoder.cache_kind], "steps": f"{len(steps):,} calls for a token",
             "weights": f"{len(specs):,} matrices to pack, {sum(s.stored for s in specs.values()):,} bytes as stored",
         }
@@ -100,9 +102,11 @@ def profile_graph(path, *, prompt=128, tokens=16, **options):
         rows = sorted(((label, kernel, *row) for (p, label, kernel), row in profile.rows.items() if p == phase), key=lambda row: -row[3])
         inside = sum(row[3] for row in rows)
         rate = count / seconds[phase] if seconds[phase] else 0
-        lines += ["", f"{phase}: {count} tokens in {1000 * seconds[phase]:.1f} ms, {rate:.1f} tokens/s; between the calls {1000 * (seconds[phase] - inside):.2f} ms"]
+        lines += ["", f"{phase}: {count} tokens in {1000 * seconds[phase]:.1f} ms, {rate:.1f} tokens/s; "
+                      f"between the calls {1000 * (seconds[phase] - inside):.2f} ms"]
         table = [("operators", "kernel", "calls", "ms", "share", "MB", "GB/s")]
-        table += [(label, kernel, f"{calls:,}", f"{1000 * s:.2f}", f"{100 * s / seconds[phase]:.1f} %", f"{nbytes / 1e6:.1f}", f"{nbytes / s / 1e9 if s else 0:.1f}")
+        table += [(label, kernel, f"{calls:,}", f"{1000 * s:.2f}", f"{100 * s / seconds[phase]:.1f} %", f"{nbytes / 1e6:.1f}",
+                   f"{nbytes / s / 1e9 if s else 0:.1f}")
                   for label, kernel, calls, s, nbytes in rows]
         lines += _table(table, (False, False, True, True, True, True, True))
     return "\n".join(lines)

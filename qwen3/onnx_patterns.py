@@ -227,7 +227,9 @@ class Lowering:
     def _fold(self):
         """Constant nodes, views of constants, and small arithmetic on constants."""
         for node in self.graph.nodes:
-            if node.op == "DequantizeLinear" or not node.inputs and node.op != "Constant" or any(n is not None and n not in self.constants for n in node.inputs):
+            if node.op == "DequantizeLinear" or not node.inputs and node.op != "Constant":
+                continue
+            if any(n is not None and n not in self.constants for n in node.inputs):
                 continue
             if node.op == "Constant":
                 self._constant(node)
@@ -237,7 +239,7 @@ class Lowering:
                 self._fold_small(node)
 
     def _constant(self, node):
-        attributes = {k: v for k, v in node.attributes.items()}
+        attributes = node.attributes
         if isinstance(attributes.get("value"), Tensor):
             t = attributes["value"]
             self._define(node, Tensor(node.outputs[0], t.kind, t.shape, t.raw), "constant", "prepared once")
@@ -697,10 +699,10 @@ class Lowering:
             x, root = node.inputs
             nodes = [node]
         else:
-            for x, inverse in (node.inputs, node.inputs[::-1]):
+            for other, inverse in (node.inputs, node.inputs[::-1]):
                 r = self.made_by(inverse, "Reciprocal", "Div")
                 if r is not None and (r.op == "Reciprocal" or self.small(r.inputs[0]) == [1.0]) and self.only_reader(inverse, node):
-                    root, nodes = r.inputs[-1], [r, node]
+                    x, root, nodes = other, r.inputs[-1], [r, node]
                     break
             else:
                 return None
