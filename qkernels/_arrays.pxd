@@ -24,6 +24,7 @@ cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str 
 cdef cnp.ndarray aligned_empty(tuple shape, object dtype)
 cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name=*) except -1
 cdef int normalize_axis(object axis, int rank, str func, str arg=*) except -1
+cdef double number(object value, str func, str arg) except? -1
 cdef tuple check_outputs(object outputs, tuple offered, str func)
 cdef object pick(dict results, tuple outputs)
 cdef int num_threads(object threads, str func) except -1

@@ -140,6 +140,16 @@ cdef int normalize_axis(object axis, int rank, str func, str arg="axis") except 
     return axis + rank if axis < 0 else axis
 
 
+cdef double number(object value, str func, str arg) except? -1:
+    """A real number of any Python or NumPy type."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{func}: {arg}: expected a number, got {type(value).__name__}")
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{func}: {arg}: expected a number, got {value!r}") from None
+
+
 cdef tuple check_outputs(object outputs, tuple offered, str func):
     """The indices of the outputs asked for, in the caller's order."""
     cdef tuple wanted = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)

@@ -362,7 +362,7 @@ def silu(x, *, alpha=1.0, out=None, threads=None):
 
 
 cdef float _alpha(object alpha, str func) except? -1:
-    cdef float factor = alpha
+    cdef float factor = <float>_arrays.number(alpha, func, "alpha")
     if not -np.inf < factor < np.inf:
         raise ValueError(f"{func}: alpha: expected a finite number, got {alpha}")
     return factor

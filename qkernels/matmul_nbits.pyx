@@ -69,6 +69,10 @@ cdef int _activations(object name, str func) except -1:
 cdef class PackedBlocks:
     """What the prepared weights have in common: the packed buffers and the product with them."""
 
+    def __cinit__(self, *args, **kwargs):
+        # an object made by __new__ alone has no weights, and must not divide by its block size
+        self.w.bits, self.w.block_size, self._buffers = 4, 32, (None, None, None)
+
     cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1:
         cdef int64_t pad = 1
         self.w.bits, self.w.n, self.w.k, self.w.block_size = bits, n, k, block_size

@@ -50,7 +50,7 @@ cdef int _run(qk_rms_args *args, int threads) except -1:
 
 
 cdef float _epsilon(object epsilon, str func) except? -1:
-    cdef float value = epsilon
+    cdef float value = <float>_arrays.number(epsilon, func, "epsilon")
     if not value >= 0:
         raise ValueError(f"{func}: epsilon: expected a number >= 0, got {epsilon}")
     return value

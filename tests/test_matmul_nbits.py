@@ -324,6 +324,15 @@ def test_B10_empty_shapes_and_omitted_projections(tier):
         qkernels.matmul_nbits(a, np.zeros((4, 0, 16), np.uint8), np.zeros(0, np.float32), **form)
 
 
+@pytest.mark.parametrize("activations", ["f32", "int16", "int8"])
+def test_B10_no_inputs_or_no_outputs(activations, tier):
+    for n, k in ((4, 0), (0, 32), (0, 0)):
+        w = np.ones((n, k), np.float32)
+        for packed in (qkernels.PackedNBits.quantize(w), qkernels.PackedInt8Rows(w)):
+            assert packed(np.ones((2, k), np.float32), activations=activations).tolist() == np.zeros((2, n)).tolist()
+    assert qkernels.PackedNBits.__new__(qkernels.PackedNBits).unpack()[0].size == 0
+
+
 def test_B12_no_pair_sum_saturates(tier):
     """Largest codes with largest digits, all of one sign: exact integers come out."""
     for bits, code in ((2, 0xFF), (4, 0xFF), (8, 0xFF), (2, 0x00), (4, 0x00), (8, 0x00)):

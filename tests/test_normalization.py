@@ -148,6 +148,7 @@ def test_empty_shapes(tier):
     (lambda x, g: qkernels.rms_normalization(x, g, axis=2), ValueError, "rms_normalization: axis: expected -2 to 1 for rank 2, got 2"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon=-1), ValueError, "epsilon: expected a number >= 0"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon=np.nan), ValueError, "epsilon: expected a number >= 0"),
+    (lambda x, g: qkernels.rms_normalization(x, g, epsilon="1"), TypeError, "rms_normalization: epsilon: expected a number, got str"),
     (lambda x, g: qkernels.rms_normalization(x, g, stash_type=10), ValueError, "stash_type: expected 1"),
     (lambda x, g: qkernels.rms_normalization(x, None), TypeError, "rms_normalization: scale: expected an array, got None"),
     (lambda x, g: qkernels.rms_normalization(np.float32(1), g), ValueError, "rms_normalization: x: expected at least 1 dimension"),

@@ -31,7 +31,7 @@ static qk_nbits_rows rows_of(const qk_nbits_args *args)
 static void share(const qk_nbits_table *table, const qk_nbits_args *args, qk_nbits_rows rows, int thread, int threads)
 {
     int64_t first = args->w->groups * thread / threads, last = args->w->groups * (thread + 1) / threads;
-    int64_t block = (256 << 10) / value_bytes(args->w, args->activations) / table->max_rows * table->max_rows;
+    int64_t block = (256 << 10) / qk_max(1, value_bytes(args->w, args->activations)) / table->max_rows * table->max_rows;
     block = qk_max(block, table->max_rows);
     for (int64_t m = 0; m < args->m; m += block)
         table->multiply(args, rows, m, qk_min(m + block, args->m), first, last);
