@@ -52,10 +52,11 @@ INT4_BLOCK = 32
 # Conversations that are drawn, and sorted by length, at a time.
 BLOCK = 1024
 # Up to a step: texts of sums per conversation, how many of their answers are worked out, and texts of words per conversation.
-# Sums first, then ever more talk, and in the end what needs copying: the learning rate falls to zero at FINISHING and once more at the end.
-DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5)]
-FALLING, FINISHING, STEPS = 1000, 2000, 3000
-FINISHING_RATE = 0.6
+# Sums first, then ever more talk, then what needs copying, and in the end all of it.
+DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5), (3600, 0.8, 0.6, 0.25)]
+# The learning rate falls to zero three times. Of each time: the first step, the step from which it falls, the end, the top as a share of --lr.
+FALLS = [(0, 1000, 2000, 1.0), (2000, 2000, 3000, 0.6), (3000, 3000, 3600, 0.5)]
+FINISHING, STEPS = 2000, 3600
 INT4_FROM = 1000
 
 
@@ -333,10 +334,9 @@ def evaluate(directory):
 # ---------------------------------------------------------------------------------------------------------------------------------------
 
 def learning_rate(step, args):
-    """Warm up, hold, fall linearly to zero; then once more, from a lower top."""
-    if step < FINISHING:
-        return args.lr * min((step + 1) / args.warmup, 1.0, (FINISHING - step) / (FINISHING - FALLING))
-    return FINISHING_RATE * args.lr * min((step - FINISHING + 1) / args.warmup, 1.0, (STEPS - step) / (STEPS - FINISHING))
+    """Warm up, hold, fall linearly to zero, as `FALLS` says."""
+    first, falling, end, top = next(fall for fall in FALLS if step < fall[2] or fall is FALLS[-1])
+    return top * args.lr * min((step - first + 1) / args.warmup, 1.0, (end - step) / (end - falling))
 
 
 def train(args):
@@ -426,7 +426,7 @@ def main():
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=250)
-    parser.add_argument("--evaluate-every", type=int, default=500)
+    parser.add_argument("--evaluate-every", type=int, default=600)
     args = parser.parse_args()
     if args.prompts:
         lines = ",\n  ".join(json.dumps(p) for p in demo_grammar.held_out_prompts())
