@@ -61,7 +61,8 @@ def test_every_kernel_has_a_benchmark():
 
 
 def test_every_family_is_in_the_self_check():
-    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS} - {"numpy"}
+    families = {k.family for k in registry.KERNELS} - {"numpy"}  # which has no code of ours to check
+    assert not families - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
 
 
 @pytest.mark.parametrize("name", NAMES)
