@@ -53,7 +53,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
-	$(PIP) '.[qwen3]'
+	$(PIP) -e '.[qwen3]'
 	@touch $@
 
 # Installed in place with the tests' extras; afterwards only what changed is compiled.

@@ -275,6 +275,7 @@ def generate(model, ids, *, max_new_tokens=None, sampler=None, cache=None, stop_
 
 def _steps(model, ids, limit, sampler, cache, stop, stats, clock):
     if limit == 0:
+        stats.finish_reason = "length"
         return
     tokenizer = model.tokenizer
     stream = tokenizer.stream() if tokenizer is not None else None
