@@ -85,6 +85,13 @@ def _(rng):
     return lambda t: _kernel("attention")(q, k, v, threads=t), e / e.sum(-1, keepdims=True) @ np.float64(v).repeat(2, 1), 1e-5
 
 
+@check("quantize_linear")
+def _(rng):
+    x, scale = rng.standard_normal((700, 1031)).astype(np.float32), rng.uniform(0.01, 0.02, 1031).astype(np.float32)
+    zero = rng.integers(0, 256, 1031).astype(np.uint8)
+    return lambda t: _kernel("quantize_linear")(x, scale, zero, threads=t), np.clip(np.rint(x / scale) + zero, 0, 255), 0
+
+
 @check("rms_normalization")
 def _(rng):
     x, scale = rng.standard_normal((130, 1031)).astype(np.float32), rng.standard_normal(1031).astype(np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qkernels
-from qkernels import _selfcheck, registry
+from qkernels import _config, _selfcheck, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 # public, but no kernel: the runtime, a cache's bookkeeping, a namespace
@@ -61,7 +61,9 @@ def test_every_kernel_has_a_benchmark():
 
 
 def test_every_family_is_in_the_self_check():
-    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
+    checked = {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
+    assert not {family for family, tier in _config.families().items() if tier != "NumPy"} - checked
+    assert not set(_selfcheck.CHECKS) - set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
