@@ -2,13 +2,67 @@
 from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
 from qkernels.attention import attention, cached_attention
-from qkernels.elementwise import add, mul, sigmoid, silu, silu_mul, sub
+from qkernels.elementwise import (
+    add,
+    bias_gelu,
+    cos,
+    div,
+    erf,
+    exp,
+    fast_gelu,
+    gelu,
+    log,
+    mul,
+    neg,
+    pow,
+    quick_gelu,
+    reciprocal,
+    sigmoid,
+    silu,
+    silu_mul,
+    sin,
+    softplus,
+    sqrt,
+    sub,
+    swiglu,
+    swish,
+    tanh,
+)
 from qkernels.kv_cache import KVCache
 from qkernels.layout import cast, gather
-from qkernels.matmul import PackedMatrix, matmul
+from qkernels.matmul import PackedMatrix, gemm, matmul
 from qkernels.matmul_nbits import PackedInt8Rows, PackedNBits, matmul_nbits, quantize_nbits
-from qkernels.normalization import rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
-from qkernels.quantization import dequantize_linear, pack_int4, quantize_linear, unpack_int4
+from qkernels.normalization import layer_normalization, rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
+from qkernels.numpy_logic import (
+    abs,
+    and_,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    ceil,
+    clip,
+    cumsum,
+    equal,
+    floor,
+    greater,
+    greater_or_equal,
+    is_inf,
+    is_nan,
+    less,
+    less_or_equal,
+    max,
+    min,
+    mod,
+    not_,
+    or_,
+    relu,
+    round,
+    sign,
+    topk,
+    where,
+    xor,
+)
 from qkernels.numpy_ops import (
     cast_like,
     concat,
@@ -35,8 +89,12 @@ from qkernels.numpy_ops import (
     trilu,
     unsqueeze,
 )
+from qkernels.quantization import (dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
+                                   qlinear_matmul, quantize_linear, unpack_int4)
+from qkernels.reduction import reduce_max, reduce_mean, reduce_sum
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
+from qkernels.softmax import log_softmax, softmax
 
 from qkernels import contrib  # noqa: I001  (after the families that it re-exports)
 
@@ -44,15 +102,21 @@ __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
            "KVCache", "attention", "cached_attention",
-           "add", "mul", "sigmoid", "silu", "silu_mul", "sub",
+           "add", "bias_gelu", "cos", "div", "erf", "exp", "fast_gelu", "gelu", "log", "mul", "neg", "quick_gelu", "reciprocal", "sigmoid", "silu",
+           "silu_mul", "sin", "softplus", "sqrt", "sub", "swiglu", "swish", "tanh",
            "cast", "gather",
-           "PackedMatrix", "matmul",
+           "PackedMatrix", "gemm", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
-           "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
-           "dequantize_linear", "pack_int4", "quantize_linear", "unpack_int4",
+           "dequantize_linear", "dynamic_quantize_linear", "gather_block_quantized", "matmul_integer", "pack_int4", "qlinear_matmul",
+           "quantize_linear", "unpack_int4",
+           "layer_normalization", "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
            "rotary_embedding",
+           "reduce_max", "reduce_mean", "reduce_sum",
            "argmax", "sample",
-           # without range and slice, so that a star import leaves Python's own alone
+           "log_softmax", "softmax",
+           # without abs, max, min, pow, range, round and slice, so that a star import leaves Python's own alone
+           "and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clip", "cumsum", "equal", "floor", "greater",
+           "greater_or_equal", "is_inf", "is_nan", "less", "less_or_equal", "mod", "not_", "or_", "relu", "sign", "topk", "where", "xor",
            "cast_like", "concat", "constant", "constant_of_shape", "expand", "flatten", "gather_elements", "gather_nd", "identity", "pad",
            "reshape", "scatter_elements", "scatter_nd", "shape", "size", "split", "squeeze", "tensor_scatter", "tile", "transpose", "trilu",
            "unsqueeze",

@@ -7,13 +7,13 @@ from qkernels import _runtime
 
 
 def families():
-    """The tier that each registered family runs now: a family without a body for a tier takes the next lower one's; NumPy's own has none."""
+    """The tier that each registered family runs now: a family without a body for a tier takes the next lower one's."""
     from qkernels import registry
-    reachable = _runtime.ISA_TIERS[:_runtime.ISA_TIERS.index(_runtime.get_isa()) + 1]
     resolved = {}
-    for k in registry.KERNELS:
-        bodies = getattr(importlib.import_module(k.function.__module__), "_tiers", _runtime.ISA_TIERS)
-        resolved.setdefault(k.family, next((t for t in reversed(reachable) if t in bodies), "NumPy"))
+    for family in dict.fromkeys(k.family for k in registry.KERNELS if k.family != "numpy"):
+        bodies = getattr(importlib.import_module(f"qkernels.{family}"), "_tiers", _runtime.ISA_TIERS)
+        reachable = _runtime.ISA_TIERS[:_runtime.ISA_TIERS.index(_runtime.get_isa()) + 1]
+        resolved[family] = next((t for t in reversed(reachable) if t in bodies), "no tiers")
     return resolved
 
 

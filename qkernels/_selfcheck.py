@@ -18,6 +18,7 @@ def check(name):
     """Register a function of a random generator that returns (call, expected, tolerance): call(threads) must give the same bits on every tier
     and thread count, and be within `tolerance` times the largest expected value of `expected`."""
     def register(function):
+        assert name not in CHECKS, name
         CHECKS[name] = function
         return function
     return register
@@ -68,6 +69,19 @@ def _(rng):
     return lambda t: _kernel("PackedInt8Rows")(w, threads=t)(x, threads=t), np.float64(x) @ np.float64(w).T, 2e-2
 
 
+@check("dequantize_linear")
+def _(rng):
+    x, scale, zero = rng.integers(0, 256, (300, 1031), np.uint8), rng.standard_normal((300, 65)).astype(np.float32), rng.integers(0, 256, (300, 65), np.uint8)
+    spread = lambda v: np.repeat(np.float64(v), 16, 1)[:, :1031]
+    return lambda t: _kernel("dequantize_linear")(x, scale, zero, block_size=16, threads=t), (x - spread(zero)) * spread(scale), 1e-7
+
+
+@check("matmul_integer")
+def _(rng):
+    a, b = rng.integers(0, 256, (130, 517), np.uint8), rng.integers(-128, 128, (517, 301)).astype(np.int8)
+    return lambda t: _kernel("matmul_integer")(a, b, np.uint8(128), np.int8(-3), threads=t), (np.int64(a) - 128) @ (np.int64(b) + 3), 0
+
+
 @check("rotary_embedding")
 def _(rng):
     x, positions = rng.standard_normal((1, 8, 500, 64)).astype(np.float32), rng.permutation(500)[None]
@@ -105,6 +119,45 @@ def _(rng):
     s = np.float64(x) + np.float64(skip)
     return (lambda t: _kernel("skip_simplified_layer_normalization")(x, skip, scale, threads=t),
             s / np.sqrt((s**2).mean(-1, keepdims=True) + 1e-5), 2.0**-8)
+
+
+@check("layer_normalization")
+def _(rng):
+    x, scale, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((130, 1031), (1031,), (1031,)))
+    wide = np.float64(x) - np.float64(x).mean(-1, keepdims=True)
+    return (lambda t: _kernel("layer_normalization")(x, scale, bias, threads=t),
+            wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * scale + bias, 1e-5)
+
+
+@check("gelu")
+def _(rng):
+    x = rng.standard_normal((200, 301)).astype(np.float32)
+    return lambda t: _kernel("gelu")(x, approximate="tanh", threads=t), _kernel("gelu")(np.float64(x), approximate="tanh"), 1e-7
+
+
+@check("pow")
+def _(rng):
+    a, b = rng.uniform(0.1, 9, (200, 301)).astype(np.float32), rng.standard_normal(301).astype(np.float32)
+    return lambda t: _kernel("pow")(a, b, threads=t), np.float64(a) ** b, 1e-7
+
+
+@check("reduce_sum")
+def _(rng):
+    x = rng.standard_normal((7, 30_011)).astype(np.float32)
+    return lambda t: _kernel("reduce_sum")(x, [1], threads=t), np.float64(x).sum(-1, keepdims=True), 1e-7
+
+
+@check("reduce_mean")
+def _(rng):
+    x = rng.standard_normal((300, 1031)).astype(ml_dtypes.bfloat16)
+    return lambda t: _kernel("reduce_mean")(x, [0], threads=t), np.float64(x).mean(0, keepdims=True), 2.0**-8
+
+
+@check("softmax")
+def _(rng):
+    x = (rng.standard_normal((130, 1031)) * 4).astype(np.float32)
+    e = np.exp(np.float64(x) - x.max(-1, keepdims=True))
+    return lambda t: _kernel("softmax")(x, threads=t), e / e.sum(-1, keepdims=True), 1e-5
 
 
 @check("argmax")

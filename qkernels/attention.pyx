@@ -43,7 +43,7 @@ cdef extern from "attention/attention.h" nogil:
 
 # products (rows × keys × head size) for which starting a second thread pays
 cdef enum:
-    GRAIN = 1 << 17
+    GRAIN = 1 << 18
 
 
 cdef int _threads_worth(const qk_attention_args *a, int threads) noexcept nogil:
@@ -408,6 +408,8 @@ def cached_attention(KVCache cache not None, layer, qkv, *, q_norm=None, k_norm=
     cache.enter(func)
     try:
         args.past, args.keys = cache.length, cache.length + new
+        if cosine is not None and cnp.PyArray_DIM(cosine, 0) < args.keys or sine is not None and cnp.PyArray_DIM(sine, 0) < args.keys:
+            raise RuntimeError(f"{func}: cache: changed by another thread during the call")
         cache.reserve(args.keys, func)
         args.k, args.v = cache.keys_data[index], cache.values_data[index]
         args.k_row = args.v_row = d

@@ -1,4 +1,6 @@
-"""Arithmetic with broadcasting, sigmoid and SiLU: ai.onnx Add, Sub, Mul, Sigmoid, Swish, and the product of SiLU and a second array."""
+"""Arithmetic with broadcasting and functions of single elements: ai.onnx Add, Sub, Mul, Div, Pow, Sigmoid, Swish, SwiGLU, Gelu, Exp, Sin and
+others, com.microsoft's Gelu family, and the product of SiLU and a second array."""
+import math
 cimport numpy as cnp
 from libc.stdint cimport int64_t
 
@@ -10,12 +12,14 @@ cnp.import_array()
 
 cdef extern from "elementwise/elementwise.h" nogil:
     enum:
-        QK_ADD, QK_SUB, QK_MUL, QK_SILU_MUL, QK_SIGMOID, QK_SILU, QK_SWISH
+        QK_ADD, QK_SUB, QK_MUL, QK_SILU_MUL, QK_SIGMOID, QK_SILU, QK_SWISH, QK_DIV, QK_NEG, QK_SQRT, QK_SWISH_MUL, QK_FUNCTION
+    enum:
+        QK_GELU, QK_BIAS_GELU, QK_GELU_TANH, QK_BIAS_GELU_TANH, QK_ERF, QK_EXP, QK_LOG, QK_SOFTPLUS, QK_TANH, QK_RECIPROCAL, QK_SIN, QK_COS, QK_POW
     ctypedef struct qk_elementwise_args:
         const char *a
         const char *b
         char *y
-        int op, dtype, axes
+        int op, function, dtype, axes
         float alpha
         int64_t shape[64]
         int64_t a_step[64]
@@ -25,6 +29,7 @@ cdef extern from "elementwise/elementwise.h" nogil:
 # elements for which starting a second thread pays
 cdef enum:
     GRAIN = 1 << 16
+    GRAIN_FUNCTION = 1 << 13
 
 
 cdef cnp.ndarray _input(object x, int allowed, str func, str arg):
@@ -82,7 +87,8 @@ cdef int _check_out(cnp.ndarray y, cnp.ndarray a, str func, str arg) except -1:
     return 0
 
 
-cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float alpha, object out, object threads, str func, str a_name, str b_name):
+cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float alpha, object out, object threads, str func, str a_name, str b_name,
+                      int function=0):
     cdef int code = _arrays.dtype_code(a), n = _arrays.num_threads(threads, func)
     cdef cnp.ndarray y = _arrays.output(out, shape, code, func)
     cdef qk_elementwise_args args
@@ -93,27 +99,116 @@ cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float a
     if cnp.PyArray_SIZE(y):
         _collapse(&args, a, b, y)
         args.a, args.b, args.y = cnp.PyArray_BYTES(a), cnp.PyArray_BYTES(b), cnp.PyArray_BYTES(y)
-        args.op, args.dtype, args.alpha = op, code, alpha
-        n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN)
+        args.op, args.function, args.dtype, args.alpha = op, function, code, alpha
+        n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN_FUNCTION if op == QK_FUNCTION else GRAIN)
         with nogil:
             qk_elementwise(_runtime.isa(), n, &args)
     return y
 
 
+cdef cnp.ndarray _numpy_out(object values, tuple shape, object dtype, object out, str func, inputs):
+    """Results that NumPy made, of the dtype; in `out` where there is one."""
+    if out is None:
+        return np.asarray(values, dtype).reshape(shape)
+    y = _arrays.output_of(out, shape, dtype, func)
+    for name, a in inputs.items():
+        _check_out(y, a, func, name)
+    y[...] = values
+    return y
+
+
+cdef bint _is_number(cnp.ndarray a):
+    return a.dtype.kind in "iu" or a.dtype == np.float64
+
+
 cdef cnp.ndarray _binary(int op, object a, object b, object out, object threads, str func):
-    cdef cnp.ndarray p = _input(a, _arrays.FLOATS, func, "a"), q = _input(b, 1 << _arrays.dtype_code(p), func, "b")
+    """Float types by a kernel, float64 and integers by NumPy."""
+    cdef cnp.ndarray p = _arrays.as_array(a, func, "a"), q
+    cdef tuple shape
+    if _arrays.dtype_code(p) < 0 and _is_number(p):
+        q = _arrays.as_array(b, func, "b")
+        if q.dtype != p.dtype:
+            raise TypeError(f"{func}: b: expected dtype {p.dtype}, got {q.dtype}")
+        shape = _common_shape(p, q, func)
+        _arrays.num_threads(threads, func)
+        with np.errstate(all="ignore"):
+            return _numpy_out(_divide(p, q) if op == QK_DIV else {QK_ADD: np.add, QK_SUB: np.subtract, QK_MUL: np.multiply}[op](p, q),
+                              shape, p.dtype, out, func, {"a": p, "b": q})
+    p = _input(p, _arrays.FLOATS, func, "a")
+    q = _input(b, 1 << _arrays.dtype_code(p), func, "b")
     return _run(op, p, q, _common_shape(p, q, func), 0, out, threads, func, "a", "b")
+
+
+def _divide(p, q):
+    """Integers toward zero."""
+    if p.dtype.kind == "f":
+        return p / q
+    if not q.all():
+        raise ZeroDivisionError("div: b: expected integers other than 0, got 0")
+    quotient = np.floor_divide(p, q)
+    return quotient + ((np.remainder(p, q) != 0) & ((p < 0) != (q < 0))).astype(p.dtype)
+
+
+cdef cnp.ndarray _function(int function, object x, object out, object threads, str func, object in_float64):
+    """A function of one operand; float64 by `in_float64`."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
+    if a.dtype == np.float64:
+        _arrays.num_threads(threads, func)
+        with np.errstate(all="ignore"):
+            return _numpy_out(in_float64(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
+    a = _input(a, _arrays.FLOATS, func, "x")
+    return _run(QK_FUNCTION, a, a, _arrays.shape_of(a), 0, out, threads, func, "x", "x", function)
+
+
+cdef cnp.ndarray _simple(int op, object x, object out, object threads, str func, object in_numpy, str kinds):
+    """The same for an operation of its own; `kinds` of other numbers that NumPy does."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
+    if _arrays.dtype_code(a) < 0 and _is_number(a) and a.dtype.kind in kinds:
+        _arrays.num_threads(threads, func)
+        with np.errstate(all="ignore"):
+            return _numpy_out(in_numpy(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
+    a = _input(a, _arrays.FLOATS, func, "x")
+    return _run(op, a, a, _arrays.shape_of(a), 0, out, threads, func, "x", "x")
+
+
+cdef cnp.ndarray _biased(int function, object x, object bias, object out, object threads, str func):
+    """A function of x + bias, bias along the last axis."""
+    cdef cnp.ndarray a = _input(x, _arrays.FLOATS, func, "x"), b
+    cdef tuple shape = _arrays.shape_of(a)
+    b = _input(bias, 1 << _arrays.dtype_code(a), func, "bias")
+    if not shape:
+        raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
+    _arrays.check_shape(b, shape[len(shape) - 1:], func, "bias")
+    return _run(QK_FUNCTION, a, b, shape, 0, out, threads, func, "x", "bias", function)
+
+
+def _each(f):
+    """A function of Python floats over float64 arrays."""
+    return lambda a: np.fromiter(map(f, a.ravel().tolist()), np.float64, a.size).reshape(a.shape)
+
+
+_erf64 = _each(math.erf)
+_gelu64 = _each(lambda x: 0.0 if x == -math.inf else x * 0.5 * math.erfc(-x * math.sqrt(0.5)))
+
+
+def _gelu_tanh64(x):
+    x = np.maximum(x, -50.0)
+    return x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _swish64(x, alpha):
+    return np.where(np.isneginf(alpha * x), np.zeros_like(x), x / (1 + np.exp(-alpha * x)))
 
 
 def add(a, b, *, out=None, threads=None):
     """The sum ``a + b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Add, since version 14, for float types. float16 and bfloat16 are added in float32 and rounded once.
+    ONNX ai.onnx Add, since version 14. Integers wrap around; float16 and bfloat16 are added in float32 and rounded once.
 
     Parameters
     ----------
-    a : array, float32, float16 or bfloat16
-        Any strides.
+    a : array, float32, float16, bfloat16, float64 or any integer type
+        Any strides. float64 and integers go through NumPy.
     b : array of a's dtype
     out : ndarray, optional
         Result, C-contiguous; may be `a` or `b` itself.
@@ -144,7 +239,7 @@ def add(a, b, *, out=None, threads=None):
 def sub(a, b, *, out=None, threads=None):
     """The difference ``a - b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Sub, since version 14, for float types. float16 and bfloat16 are subtracted in float32 and rounded once.
+    ONNX ai.onnx Sub, since version 14. Integers wrap around; float16 and bfloat16 are subtracted in float32 and rounded once.
 
     Parameters
     ----------
@@ -173,7 +268,7 @@ def sub(a, b, *, out=None, threads=None):
 def mul(a, b, *, out=None, threads=None):
     """The product ``a * b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Mul, since version 14, for float types. float16 and bfloat16 are multiplied in float32 and rounded once.
+    ONNX ai.onnx Mul, since version 14. Integers wrap around; float16 and bfloat16 are multiplied in float32 and rounded once.
 
     Parameters
     ----------
@@ -228,8 +323,7 @@ def sigmoid(x, *, out=None, threads=None):
     >>> qkernels.sigmoid(np.float32([-18, 0, 2]))
     array([1.5229979e-08, 5.0000000e-01, 8.8079709e-01], dtype=float32)
     """
-    cdef cnp.ndarray a = _input(x, _arrays.FLOATS, "sigmoid", "x")
-    return _run(QK_SIGMOID, a, a, _arrays.shape_of(a), 0, out, threads, "sigmoid", "x", "x")
+    return _simple(QK_SIGMOID, x, out, threads, "sigmoid", lambda a: 1 / (1 + np.exp(-a)), "f")
 
 
 def silu(x, *, alpha=1.0, out=None, threads=None):
@@ -264,13 +358,27 @@ def silu(x, *, alpha=1.0, out=None, threads=None):
     >>> qkernels.silu(np.float32([-6, 0, 2]))
     array([-0.01483574,  0.        ,  1.7615942 ], dtype=float32)
     """
-    cdef cnp.ndarray a = _input(x, _arrays.FLOATS, "silu", "x")
+    return _swish(x, alpha, out, threads, "silu")
+
+
+cdef float _alpha(object alpha, str func) except? -1:
     cdef float factor = alpha
     if not -np.inf < factor < np.inf:
-        raise ValueError(f"silu: alpha: expected a finite number, got {alpha}")
+        raise ValueError(f"{func}: alpha: expected a finite number, got {alpha}")
+    return factor
+
+
+cdef cnp.ndarray _swish(object x, object alpha, object out, object threads, str func):
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
+    cdef float factor = _alpha(alpha, func)
+    if a.dtype == np.float64:
+        _arrays.num_threads(threads, func)
+        with np.errstate(all="ignore"):
+            return _numpy_out(_swish64(a, float(alpha)), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
+    a = _input(a, _arrays.FLOATS, func, "x")
     if factor == 0: # sigmoid is 1/2
-        return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, "silu", "x", "alpha")
-    return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, "silu", "x", "x")
+        return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, func, "x", "alpha")
+    return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, func, "x", "x")
 
 
 def silu_mul(gate, up=None, *, out=None, threads=None):
@@ -320,3 +428,698 @@ def silu_mul(gate, up=None, *, out=None, threads=None):
         b = _input(up, 1 << _arrays.dtype_code(a), func, "up")
         _arrays.check_shape(b, shape, func, "up")
     return _run(QK_SILU_MUL, a, b, shape, 0, out, threads, func, "gate", "up")
+
+
+def div(a, b, *, out=None, threads=None):
+    """The quotient ``a / b`` with NumPy's broadcasting.
+
+    ONNX ai.onnx Div, since version 14. Integers are divided toward zero; float16 and bfloat16 in float32, rounded once.
+
+    Parameters
+    ----------
+    a, b, out, threads
+        As in `add`.
+
+    Returns
+    -------
+    ndarray
+        The common shape, a's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `add`.
+    ZeroDivisionError
+        For an integer 0 in b.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.div(np.float32([1, 2]), np.float32(4))
+    array([0.25, 0.5 ], dtype=float32)
+    >>> qkernels.div(np.int32([7, -7]), np.int32([2]))
+    array([ 3, -3], dtype=int32)
+    """
+    return _binary(QK_DIV, a, b, out, threads, "div")
+
+
+def pow(a, b, *, out=None, threads=None):
+    """The power ``a ** b`` with NumPy's broadcasting.
+
+    ONNX ai.onnx Pow, since version 13. Float types by way of double precision, with the special values of C's pow; exact where the power is a
+    number of the type.
+
+    Parameters
+    ----------
+    a : array, float32, float16, bfloat16, float64, int32 or int64
+    b : array, any of these, or of another integer type
+        Any strides. Its type does not change the result's.
+    out : ndarray, optional
+        Result of a's dtype, C-contiguous; may be `a` or `b` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        The common shape, a's dtype. Integers wrap around, and a power that is no integer is truncated toward zero.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape.
+    ZeroDivisionError
+        For an integer 0 to a negative integer power.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.pow(np.float32([1, 2, 3]), np.float32(2))
+    array([1., 4., 9.], dtype=float32)
+    >>> qkernels.pow(np.float32([4]), np.int64([-1, 3]))
+    array([ 0.25, 64.  ], dtype=float32)
+    """
+    cdef str func = "pow"
+    cdef cnp.ndarray p = _arrays.as_array(a, func, "a"), q = _arrays.as_array(b, func, "b"), exponent
+    cdef int code = _arrays.dtype_code(p)
+    cdef tuple shape
+    if code < 0 and p.dtype not in (np.float64, np.int32, np.int64):
+        raise TypeError(f"{func}: a: expected dtype float32, float16, bfloat16, float64, int32 or int64, got {p.dtype}")
+    if _arrays.dtype_code(q) < 0 and not _is_number(q):
+        raise TypeError(f"{func}: b: expected a dtype of numbers, got {q.dtype}")
+    shape = _common_shape(p, q, func)
+    if code >= 0:
+        if q.dtype == p.dtype:
+            if q.size == 1 and q.item() == 2: # the square of a norm, which the function would give as well
+                return _run(QK_MUL, p, p, shape, 0, out, threads, func, "a", "a") if shape == _arrays.shape_of(p) else \
+                       _run(QK_MUL, np.broadcast_to(p, shape), np.broadcast_to(p, shape), shape, 0, out, threads, func, "a", "a")
+            return _run(QK_FUNCTION, p, q, shape, 0, out, threads, func, "a", "b", QK_POW)
+        with np.errstate(all="ignore"):
+            exponent = q.astype(p.dtype)
+        if np.array_equal(exponent.astype(np.float64), q.astype(np.float64)) and (q.dtype.itemsize < 8 or not q.size or np.abs(q.astype(np.float64)).max() < 2.0**53):
+            if out is not None:
+                _check_out(_arrays.output(out, shape, code, func), q, func, "b")
+            return pow(p, exponent, out=out, threads=threads)
+    _arrays.num_threads(threads, func)
+    with np.errstate(all="ignore"):
+        return _numpy_out(_power(p, q), shape, p.dtype, out, func, {"a": p, "b": q})
+
+
+def _power(p, q):
+    """Whatever pairs of types, through float64 or exactly in integers."""
+    if p.dtype.kind not in "iu":
+        return np.power(p.astype(np.float64), q.astype(np.float64)).astype(p.dtype)
+    if q.dtype.kind not in "iu":
+        return np.trunc(np.power(p.astype(np.float64), q.astype(np.float64))).astype(p.dtype)
+    p, q = np.broadcast_arrays(p, q)
+    negative = q < 0
+    if (negative & (p == 0)).any():
+        raise ZeroDivisionError("pow: a: expected integers other than 0 for negative powers, got 0")
+    wide = np.power(p.astype(np.int64), np.where(negative, 0, q).astype(np.uint64).astype(np.int64)).astype(p.dtype)
+    inverse = np.where(np.abs(p) == 1, np.where(q % 2 == 0, 1, p), 0) # 1 / a^n toward zero
+    return np.where(negative, inverse, wide).astype(p.dtype)
+
+
+def neg(x, *, out=None, threads=None):
+    """The negative ``-x``; of a float only the sign bit changes.
+
+    ONNX ai.onnx Neg, since version 13. Signed integers wrap around.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16, float64 or a signed integer type
+        Any strides. float64 and integers go through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.neg(np.float32([1, -2]))
+    array([-1.,  2.], dtype=float32)
+    """
+    return _simple(QK_NEG, x, out, threads, "neg", np.negative, "fi")
+
+
+def sqrt(x, *, out=None, threads=None):
+    """The square root, correctly rounded; NaN below zero.
+
+    ONNX ai.onnx Sqrt, since version 13.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.sqrt(np.float32([4, 2]))
+    array([2.       , 1.4142135], dtype=float32)
+    """
+    return _simple(QK_SQRT, x, out, threads, "sqrt", np.sqrt, "f")
+
+
+def exp(x, *, out=None, threads=None):
+    """The exponential function ``e ** x``.
+
+    ONNX ai.onnx Exp, since version 13. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.exp(np.float32([0, 1]))
+    array([1.       , 2.7182817], dtype=float32)
+    """
+    return _function(QK_EXP, x, out, threads, "exp", np.exp)
+
+
+def log(x, *, out=None, threads=None):
+    """The natural logarithm; -inf for 0, NaN below.
+
+    ONNX ai.onnx Log, since version 13. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.log(np.float32([1, 10]))
+    array([0.       , 2.3025851], dtype=float32)
+    """
+    return _function(QK_LOG, x, out, threads, "log", np.log)
+
+
+def sin(x, *, out=None, threads=None):
+    """The sine of radians, exact for arguments of any size.
+
+    ONNX ai.onnx Sin, since version 7. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.sin(np.float32([0, 1]))
+    array([0.        , 0.84147096], dtype=float32)
+    """
+    return _function(QK_SIN, x, out, threads, "sin", np.sin)
+
+
+def cos(x, *, out=None, threads=None):
+    """The cosine of radians, exact for arguments of any size.
+
+    ONNX ai.onnx Cos, since version 7. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.cos(np.float32([0, 1]))
+    array([1.       , 0.5403023], dtype=float32)
+    """
+    return _function(QK_COS, x, out, threads, "cos", np.cos)
+
+
+def tanh(x, *, out=None, threads=None):
+    """The hyperbolic tangent.
+
+    ONNX ai.onnx Tanh, since version 13. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.tanh(np.float32([0, 1]))
+    array([0.       , 0.7615942], dtype=float32)
+    """
+    return _function(QK_TANH, x, out, threads, "tanh", np.tanh)
+
+
+def erf(x, *, out=None, threads=None):
+    """The error function.
+
+    ONNX ai.onnx Erf, since version 13. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.erf(np.float32([0, 1]))
+    array([0.       , 0.8427008], dtype=float32)
+    """
+    return _function(QK_ERF, x, out, threads, "erf", _erf64)
+
+
+def reciprocal(x, *, out=None, threads=None):
+    """The reciprocal ``1 / x``.
+
+    ONNX ai.onnx Reciprocal, since version 13. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.reciprocal(np.float32([4, -3]))
+    array([ 0.25      , -0.33333334], dtype=float32)
+    """
+    return _function(QK_RECIPROCAL, x, out, threads, "reciprocal", np.reciprocal)
+
+
+def softplus(x, *, out=None, threads=None):
+    """The softplus ``log(1 + exp(x))``, which does not overflow: x for a large x, exp(x) for a very negative one.
+
+    ONNX ai.onnx Softplus, since version 1. Correctly rounded for float16 and bfloat16; see docs/accuracy.md
+    for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.softplus(np.float32([-100, 0, 100]))
+    array([3.783506e-44, 6.931472e-01, 1.000000e+02], dtype=float32)
+    """
+    return _function(QK_SOFTPLUS, x, out, threads, "softplus", lambda a: np.logaddexp(0, a))
+
+
+def gelu(x, *, approximate="none", out=None, threads=None):
+    """The Gaussian error linear unit ``x * Phi(x)``, Phi the normal distribution function.
+
+    ONNX ai.onnx Gelu, since version 20. Phi comes from its own tail, so nothing cancels for negative x: the relative error stays that of one
+    rounding down to the smallest results. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides.
+    approximate : {"none", "tanh"}, default "none"
+        "tanh": ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))`` instead.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; for minus infinity the limit 0.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For another `approximate`.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.gelu(np.float32([-6, 1]))
+    array([-5.9195258e-09,  8.4134477e-01], dtype=float32)
+    >>> qkernels.gelu(np.float32([-6, 1]), approximate="tanh")
+    array([-8.439647e-11,  8.411920e-01], dtype=float32)
+    """
+    if approximate == "none":
+        return _function(QK_GELU, x, out, threads, "gelu", _gelu64)
+    if approximate == "tanh":
+        return _function(QK_GELU_TANH, x, out, threads, "gelu", _gelu_tanh64)
+    raise ValueError(f"gelu: approximate: expected 'none' or 'tanh', got {approximate!r}")
+
+
+def ms_gelu(x, *, out=None, threads=None):
+    """The Gaussian error linear unit of com.microsoft: `qkernels.gelu` without an attribute.
+
+    com.microsoft Gelu, since version 1; found as ``qkernels.contrib.gelu``.
+
+    Parameters
+    ----------
+    x, out, threads
+        As in `qkernels.gelu`.
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qkernels import contrib
+    >>> contrib.gelu(np.float32([-6, 1]))
+    array([-5.9195258e-09,  8.4134477e-01], dtype=float32)
+    """
+    return _function(QK_GELU, x, out, threads, "gelu", _gelu64)
+
+
+def quick_gelu(x, *, alpha=1.702, out=None, threads=None):
+    """The sigmoid approximation of GELU, ``x * sigmoid(alpha * x)``.
+
+    com.microsoft QuickGelu, since version 1: `silu` with another default.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides.
+    alpha : float, default 1.702
+    out, threads
+        As in `silu`.
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `silu`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qkernels import contrib
+    >>> contrib.quick_gelu(np.float32([-6, 1]))
+    array([-2.2035353e-04,  8.4579575e-01], dtype=float32)
+    """
+    return _swish(x, alpha, out, threads, "quick_gelu")
+
+
+def bias_gelu(x, bias, *, out=None, threads=None):
+    """GELU of a sum, ``gelu(x + bias)``, in one pass.
+
+    com.microsoft BiasGelu, since version 1. The sum is float32 and not rounded to a 16-bit type before the function.
+
+    Parameters
+    ----------
+    x : array, float32, float16 or bfloat16
+        At least one dimension, any strides.
+    bias : array of x's dtype, (x.shape[-1],)
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qkernels import contrib
+    >>> contrib.bias_gelu(np.float32([[-7, 0]]), np.float32([1, 1]))
+    array([[-5.9195258e-09,  8.4134477e-01]], dtype=float32)
+    """
+    return _biased(QK_BIAS_GELU, x, bias, out, threads, "bias_gelu")
+
+
+def fast_gelu(x, bias=None, *, out=None, threads=None):
+    """The tanh approximation of GELU of a sum, ``gelu(x + bias, approximate="tanh")``, in one pass.
+
+    com.microsoft FastGelu, since version 1. The sum is float32 and not rounded to a 16-bit type before the function.
+
+    Parameters
+    ----------
+    x : array, float32, float16 or bfloat16
+        Any strides.
+    bias : array of x's dtype, (x.shape[-1],), optional
+    out, threads
+        As in `bias_gelu`.
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `bias_gelu`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qkernels import contrib
+    >>> contrib.fast_gelu(np.float32([[-7, 0]]), np.float32([1, 1]))
+    array([[-8.439647e-11,  8.411920e-01]], dtype=float32)
+    """
+    if bias is None:
+        return _function(QK_GELU_TANH, x, out, threads, "fast_gelu", _gelu_tanh64)
+    return _biased(QK_BIAS_GELU_TANH, x, bias, out, threads, "fast_gelu")
+
+
+def swish(x, *, alpha=1.0, out=None, threads=None):
+    """The swish function ``x * sigmoid(alpha * x)``: `silu` under its ONNX name.
+
+    ONNX ai.onnx Swish, since version 24.
+
+    Parameters
+    ----------
+    x, alpha, out, threads
+        As in `silu`; float64 as well, through NumPy.
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `silu`.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.swish(np.float32([-6, 0, 2]))
+    array([-0.01483574,  0.        ,  1.7615942 ], dtype=float32)
+    """
+    return _swish(x, alpha, out, threads, "swish")
+
+
+def swiglu(a, b, *, alpha=1.0, out=None, threads=None):
+    """The gated unit ``swish(a, alpha=alpha) * b`` in one pass.
+
+    ONNX ai.onnx SwiGLU, since version 28. Computed in float32; only the product is rounded to a 16-bit type.
+
+    Parameters
+    ----------
+    a : array, float32, float16, bfloat16 or float64
+        The gate, any strides.
+    b : array of a's shape and dtype
+    alpha : float, default 1.0
+    out : ndarray, optional
+        Result, C-contiguous; may be `a` or `b` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        a's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape, or an alpha that is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.swiglu(np.float32([2, -6]), np.float32([1, 10]))
+    array([ 1.7615942 , -0.14835739], dtype=float32)
+    """
+    cdef str func = "swiglu"
+    cdef float factor = _alpha(alpha, func)
+    cdef cnp.ndarray p = _arrays.as_array(a, func, "a"), q
+    if p.dtype == np.float64:
+        q = _arrays.as_array(b, func, "b")
+        if q.dtype != p.dtype:
+            raise TypeError(f"{func}: b: expected dtype {p.dtype}, got {q.dtype}")
+        _arrays.check_shape(q, _arrays.shape_of(p), func, "b")
+        _arrays.num_threads(threads, func)
+        with np.errstate(all="ignore"):
+            return _numpy_out(_swish64(p, float(alpha)) * q, _arrays.shape_of(p), p.dtype, out, func, {"a": p, "b": q})
+    p = _input(p, _arrays.FLOATS, func, "a")
+    q = _input(b, 1 << _arrays.dtype_code(p), func, "b")
+    _arrays.check_shape(q, _arrays.shape_of(p), func, "b")
+    return _run(QK_SILU_MUL if factor == 1 else QK_SWISH_MUL, p, q, _arrays.shape_of(p), factor, out, threads, func, "a", "b")

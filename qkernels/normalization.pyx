@@ -1,9 +1,10 @@
-"""Root-mean-square normalization: ai.onnx RMSNormalization, and com.microsoft's (Skip)SimplifiedLayerNormalization."""
+"""Root-mean-square and layer normalization: ai.onnx RMSNormalization and LayerNormalization, com.microsoft's (Skip)SimplifiedLayerNormalization."""
 cimport numpy as cnp
 from libc.stdint cimport int64_t
 
 from qkernels cimport _arrays, _runtime
 
+import ml_dtypes
 import numpy as np
 
 cnp.import_array()
@@ -20,7 +21,18 @@ cdef extern from "normalization/normalization.h" nogil:
         int x_dtype, scale_dtype, y_dtype
         int64_t rows, n
         float epsilon
+    ctypedef struct qk_layer_norm_args:
+        const void *x
+        const void *scale
+        const void *bias
+        void *y
+        float *mean
+        float *inv
+        int x_dtype, scale_dtype, bias_dtype
+        int64_t rows, n, scale_step, bias_step
+        float epsilon
     void qk_rms(int isa, int threads, const qk_rms_args *args)
+    void qk_layer_norm(int isa, int threads, const qk_layer_norm_args *args)
 
 # elements for which starting a second thread pays
 cdef enum:
@@ -252,3 +264,133 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
     args.epsilon = _epsilon(epsilon, func)
     _run(&args, _arrays.num_threads(threads, func))
     return _arrays.pick({0: y, 2: inv, 3: s}, outputs)
+
+
+cdef cnp.ndarray _affine(object given, tuple shape, tuple normalized, str func, str name):
+    """Scale or bias: contiguous, of the normalized shape, or of x's where it has more than that."""
+    cdef cnp.ndarray a = _arrays.float_input(given, _arrays.FLOATS, func, name)
+    if _arrays.shape_of(a) == normalized:
+        return a
+    for target in (normalized, shape):
+        try:
+            return _arrays.contiguous(np.broadcast_to(a, target))
+        except ValueError:
+            pass
+    raise ValueError(f"{func}: {name}: expected a shape that broadcasts to {normalized}, got {_arrays.shape_of(a)}")
+
+
+cdef dict _layer_norm_float64(x, scale, bias, tuple axes, epsilon, dtype):
+    mean = x.mean(axis=axes, keepdims=True) if x.size else np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)])
+    inv = 1 / np.sqrt(((x - mean) ** 2).mean(axis=axes, keepdims=True) + epsilon) if x.size else np.zeros_like(mean)
+    y = (x - mean) * inv * np.asarray(scale, np.float64)
+    return {0: y if bias is None else y + np.asarray(bias, np.float64), 1: mean.astype(dtype), 2: inv.astype(dtype)}
+
+
+def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1, outputs=(0,), out=None, threads=None):
+    """Normalize to mean 0 and variance 1 over the axes from `axis` on: ``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``.
+
+    ONNX ai.onnx LayerNormalization, since version 17. Everything is computed in float32 and rounded once, the variance from the differences
+    to the mean; float64 goes through NumPy.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        At least one dimension, any strides.
+    scale : array, float32, float16 or bfloat16 (float64 with float64)
+        Broadcasts to ``x.shape[axis:]``, or to ``x.shape``.
+    bias : array, as scale, optional
+    axis : int, default -1
+        First of the normalized axes.
+    epsilon : float, default 1e-5
+    stash_type : int, default 1
+        ONNX's type of the mean and the inverse deviation: 1 for float32, 16 for bfloat16, to which they are then rounded. They are computed in
+        float32 either way.
+    outputs : tuple of int, default (0,)
+        Which of y (0), mean (1) and inv_std_dev (2) to return.
+    out : ndarray, optional
+        Receives y; x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray or tuple of ndarray
+        In the order of `outputs`: y of x's shape and dtype; the statistics with the normalized axes 1.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape, an axis or an attribute.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.layer_normalization(np.float32([[1, 3]]), np.float32([1, 2]), np.float32([0, 10]), epsilon=0)
+    array([[-1., 12.]], dtype=float32)
+    """
+    cdef str func = "layer_normalization"
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), s, b, y, mean, inv
+    cdef qk_layer_norm_args args
+    cdef tuple shape = _arrays.shape_of(a), normalized, statistics
+    cdef int first, n = _arrays.num_threads(threads, func)
+    if stash_type not in (1, 16):
+        raise ValueError(f"{func}: stash_type: expected 1 (float32) or 16 (bfloat16), got {stash_type}")
+    dtype = np.float32 if stash_type == 1 else ml_dtypes.bfloat16
+    outputs = _arrays.check_outputs(outputs, (0, 1, 2), func)
+    if out is not None and 0 not in outputs:
+        raise ValueError(f"{func}: out: output 0 is not among outputs={outputs}")
+    if not shape:
+        raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
+    first = _arrays.normalize_axis(axis, len(shape), func)
+    normalized = shape[first:]
+    args.epsilon = _epsilon(epsilon, func)
+    results = {}
+    if a.dtype == np.float64:
+        results = _layer_norm_float64(a, scale, bias, tuple(range(first, len(shape))), epsilon, dtype)
+        if out is not None:
+            y = _arrays.output_of(out, shape, a.dtype, func)
+            y[...] = results[0]
+            results[0] = y
+        return _arrays.pick(results, outputs)
+    a = _arrays.float_input(a, _arrays.FLOATS, func, "x")
+    s = _affine(scale, shape, normalized, func, "scale")
+    args.y = args.bias = NULL
+    args.mean = args.inv = NULL
+    args.n = 1
+    for size in normalized:
+        args.n *= size
+    args.rows = a.size // args.n if args.n else 0
+    args.scale_step = args.n if _arrays.shape_of(s) != normalized else 0
+    args.bias_step = args.bias_dtype = 0
+    if bias is not None:
+        b = _affine(bias, shape, normalized, func, "bias")
+        args.bias, args.bias_dtype = cnp.PyArray_DATA(b), _arrays.dtype_code(b)
+        args.bias_step = args.n if _arrays.shape_of(b) != normalized else 0
+    if 0 in outputs:
+        results[0] = y = _arrays.output(out, shape, _arrays.dtype_code(a), func)
+        args.y = cnp.PyArray_DATA(y)
+    if out is not None:
+        _arrays.check_overlap(y, a, True, func, "x")
+        _arrays.check_overlap(y, s, False, func, "scale")
+        if bias is not None:
+            _arrays.check_overlap(y, b, False, func, "bias")
+    statistics = shape[:first] + (1,) * len(normalized)
+    if 1 in outputs:
+        results[1] = mean = np.zeros(statistics, np.float32)
+        args.mean = <float *>cnp.PyArray_DATA(mean)
+    if 2 in outputs:
+        results[2] = inv = np.zeros(statistics, np.float32)
+        args.inv = <float *>cnp.PyArray_DATA(inv)
+    args.x, args.scale = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s)
+    args.x_dtype, args.scale_dtype = _arrays.dtype_code(a), _arrays.dtype_code(s)
+    n = _arrays.worth(n, a.size, GRAIN)
+    if args.rows:
+        if n > args.rows:
+            n = <int>args.rows
+        with nogil:
+            qk_layer_norm(_runtime.isa(), n, &args)
+    for i in (1, 2):
+        if i in results:
+            results[i] = results[i].astype(dtype, copy=False)
+    return _arrays.pick(results, outputs)

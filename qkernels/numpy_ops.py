@@ -15,8 +15,6 @@ __all__ = ["cast_like", "concat", "constant", "constant_of_shape", "expand", "fl
            "reshape", "scatter_elements", "scatter_nd", "shape", "size", "slice", "split", "squeeze", "tensor_scatter", "tile", "transpose", "trilu",
            "unsqueeze"]
 
-_tiers = ()  # for show_config: NumPy itself
-
 # `range` and `slice` are operators below
 _range, _slice = builtins.range, builtins.slice
 

@@ -6,6 +6,10 @@ import dataclasses
 import importlib
 
 FLOATS = ("float32", "float16", "bfloat16")
+WITH_DOUBLE = (*FLOATS, "float64")
+NUMBERS = (*WITH_DOUBLE, "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_INTEGERS = NUMBERS[4:]
+_BOOL = ("bool",)
 CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
          "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
 _MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
@@ -49,15 +53,34 @@ class Kernel:
 
 KERNELS = (
     # elementwise
-    Kernel("add", "elementwise", FLOATS, "a + b with broadcasting", "", "Add", (14,)),
-    Kernel("sub", "elementwise", FLOATS, "a - b with broadcasting", "", "Sub", (14,)),
-    Kernel("mul", "elementwise", FLOATS, "a · b with broadcasting", "", "Mul", (14,)),
-    Kernel("sigmoid", "elementwise", FLOATS, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
-    Kernel("silu", "elementwise", FLOATS, "x · sigmoid(α · x)", "", "Swish", (24,)),
+    Kernel("add", "elementwise", NUMBERS, "a + b with broadcasting", "", "Add", (14,)),
+    Kernel("sub", "elementwise", NUMBERS, "a - b with broadcasting", "", "Sub", (14,)),
+    Kernel("mul", "elementwise", NUMBERS, "a · b with broadcasting", "", "Mul", (14,)),
+    Kernel("sigmoid", "elementwise", WITH_DOUBLE, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
+    Kernel("silu", "elementwise", WITH_DOUBLE, "x · sigmoid(α · x)"),
     Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
     # attention
     Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present", "", "Attention", (23,)),
     Kernel("cached_attention", "attention", ("float32",), "a decoder layer's norm and rotation of q and k, append to the cache, causal attention"),
+    Kernel("swish", "elementwise", WITH_DOUBLE, "silu under its ONNX name", "", "Swish", (24,)),
+    Kernel("swiglu", "elementwise", WITH_DOUBLE, "swish(a) · b in one pass", "", "SwiGLU", (28,)),
+    Kernel("div", "elementwise", NUMBERS, "a / b with broadcasting, integers toward zero", "", "Div", (13, 14)),
+    Kernel("pow", "elementwise", (*WITH_DOUBLE, "int32", "int64"), "a to the power b, whatever type b has", "", "Pow", (13, 15)),
+    Kernel("neg", "elementwise", (*WITH_DOUBLE, "int8", "int16", "int32", "int64"), "-x", "", "Neg", (13,)),
+    Kernel("sqrt", "elementwise", WITH_DOUBLE, "square root", "", "Sqrt", (13,)),
+    Kernel("exp", "elementwise", WITH_DOUBLE, "e to the power x", "", "Exp", (13,)),
+    Kernel("log", "elementwise", WITH_DOUBLE, "natural logarithm", "", "Log", (13,)),
+    Kernel("sin", "elementwise", WITH_DOUBLE, "sine", "", "Sin", (7, 22)),
+    Kernel("cos", "elementwise", WITH_DOUBLE, "cosine", "", "Cos", (7, 22)),
+    Kernel("tanh", "elementwise", WITH_DOUBLE, "hyperbolic tangent", "", "Tanh", (13,)),
+    Kernel("erf", "elementwise", WITH_DOUBLE, "error function", "", "Erf", (13,)),
+    Kernel("reciprocal", "elementwise", WITH_DOUBLE, "1 / x", "", "Reciprocal", (13,)),
+    Kernel("softplus", "elementwise", WITH_DOUBLE, "log(1 + exp(x))", "", "Softplus", (1, 22)),
+    Kernel("gelu", "elementwise", WITH_DOUBLE, "x · Φ(x), or its tanh approximation", "", "Gelu", (20,)),
+    Kernel("contrib.gelu", "elementwise", WITH_DOUBLE, "x · Φ(x)", "com.microsoft", "Gelu", (1,)),
+    Kernel("quick_gelu", "elementwise", WITH_DOUBLE, "x · sigmoid(1.702 · x)", "com.microsoft", "QuickGelu", (1,)),
+    Kernel("bias_gelu", "elementwise", FLOATS, "gelu(x + bias)", "com.microsoft", "BiasGelu", (1,)),
+    Kernel("fast_gelu", "elementwise", FLOATS, "gelu(x + bias) by tanh", "com.microsoft", "FastGelu", (1,)),
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),
@@ -68,8 +91,14 @@ KERNELS = (
            "", "SimplifiedLayerNormalization", (1,)),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
            "com.microsoft", "SkipSimplifiedLayerNormalization", (1,)),
+    Kernel("layer_normalization", "normalization", WITH_DOUBLE, "(x - mean) / sqrt(variance + ε) · scale + bias", "", "LayerNormalization", (17,)),
+    # reduction
+    Kernel("reduce_sum", "reduction", (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64"), "sum over axes, rounded once", "", "ReduceSum", (13,)),
+    Kernel("reduce_mean", "reduction", (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64"), "mean over axes, rounded once", "", "ReduceMean", (13, 18)),
+    Kernel("reduce_max", "reduction", (*NUMBERS, "bool"), "maximum over axes, NaN before all", "", "ReduceMax", (13, 18, 20)),
     # matmul
     Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", (13,)),
+    Kernel("gemm", "matmul", FLOATS, "α · A' · B' + β · C", "", "Gemm", (13,)),
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
     Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
@@ -81,6 +110,12 @@ KERNELS = (
            "", "QuantizeLinear", (13, 19, 21, 23, 24, 25, 28)),
     Kernel("dequantize_linear", "quantization", CODES, "values of codes; float codes through a table", "", "DequantizeLinear",
            (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("dynamic_quantize_linear", "quantization", ("float32",), "uint8 codes of the values' own range", "", "DynamicQuantizeLinear", (11,)),
+    Kernel("matmul_integer", "quantization", ("uint8", "int8"), "8-bit product, exact in int32", "", "MatMulInteger", (10,)),
+    Kernel("qlinear_matmul", "quantization", ("uint8", "int8", *CODES[9:13]), "8-bit product with a quantized result; float8 through float32",
+           "", "QLinearMatMul", (10, 21)),
+    Kernel("gather_block_quantized", "quantization", (*CODES[:2], "int4", "uint4", *CODES[9:14]), "entries of block-quantized data, dequantized",
+           "com.microsoft", "GatherBlockQuantized", (1,)),
     Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
     Kernel("unpack_int4", "quantization", ("int4", "uint4"), "the elements of such bytes", layout=True),
     # rotary
@@ -89,6 +124,9 @@ KERNELS = (
     # sampling
     Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
     Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
+    # softmax
+    Kernel("softmax", "softmax", WITH_DOUBLE, "exponentials that sum to 1 along an axis", "", "Softmax", (13,)),
+    Kernel("log_softmax", "softmax", WITH_DOUBLE, "the logarithm of softmax", "", "LogSoftmax", (13,)),
     # numpy: views and bookkeeping, NumPy itself
     Kernel("cast_like", "numpy", _MOVED, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
     Kernel("concat", "numpy", _MOVED, "arrays joined along an axis", "", "Concat", (13,), layout=True),
@@ -114,6 +152,35 @@ KERNELS = (
     Kernel("transpose", "numpy", _MOVED, "axes in another order, as a view", "", "Transpose", (13, 21, 23, 24, 25), layout=True),
     Kernel("trilu", "numpy", _MOVED, "a triangle of the last two axes", "", "Trilu", (14,), layout=True),
     Kernel("unsqueeze", "numpy", _MOVED, "new axes of size 1, as a view", "", "Unsqueeze", (13, 21, 23, 24, 25), layout=True),
+    # numpy: logic and comparisons, NumPy itself
+    Kernel("abs", "numpy", NUMBERS, "absolute value", "", "Abs", (13,), layout=True),
+    Kernel("and_", "numpy", _BOOL, "logical and", "", "And", (7,), layout=True),
+    Kernel("bitwise_and", "numpy", _INTEGERS, "bitwise and", "", "BitwiseAnd", (18,), layout=True),
+    Kernel("bitwise_not", "numpy", _INTEGERS, "bits inverted", "", "BitwiseNot", (18,), layout=True),
+    Kernel("bitwise_or", "numpy", _INTEGERS, "bitwise or", "", "BitwiseOr", (18,), layout=True),
+    Kernel("bitwise_xor", "numpy", _INTEGERS, "bitwise exclusive or", "", "BitwiseXor", (18,), layout=True),
+    Kernel("ceil", "numpy", WITH_DOUBLE, "rounded up", "", "Ceil", (13,), layout=True),
+    Kernel("clip", "numpy", NUMBERS, "limited to an interval", "", "Clip", (13,), layout=True),
+    Kernel("cumsum", "numpy", (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64"), "running sums along an axis", "", "CumSum", (11, 14), layout=True),
+    Kernel("equal", "numpy", (*NUMBERS, "bool"), "a = b", "", "Equal", (13, 19), layout=True),
+    Kernel("floor", "numpy", WITH_DOUBLE, "rounded down", "", "Floor", (13,), layout=True),
+    Kernel("greater", "numpy", NUMBERS, "a > b", "", "Greater", (13,), layout=True),
+    Kernel("greater_or_equal", "numpy", NUMBERS, "a ≥ b", "", "GreaterOrEqual", (12, 16), layout=True),
+    Kernel("is_inf", "numpy", WITH_DOUBLE, "whether infinite", "", "IsInf", (10, 20), layout=True),
+    Kernel("is_nan", "numpy", WITH_DOUBLE, "whether NaN", "", "IsNaN", (13, 20), layout=True),
+    Kernel("less", "numpy", NUMBERS, "a < b", "", "Less", (13,), layout=True),
+    Kernel("less_or_equal", "numpy", NUMBERS, "a ≤ b", "", "LessOrEqual", (12, 16), layout=True),
+    Kernel("max", "numpy", NUMBERS, "the largest of several", "", "Max", (13,), layout=True),
+    Kernel("min", "numpy", NUMBERS, "the smallest of several", "", "Min", (13,), layout=True),
+    Kernel("mod", "numpy", NUMBERS, "rest of a division", "", "Mod", (13, 28), layout=True),
+    Kernel("not_", "numpy", _BOOL, "logical not", "", "Not", (1,), layout=True),
+    Kernel("or_", "numpy", _BOOL, "logical or", "", "Or", (7,), layout=True),
+    Kernel("relu", "numpy", (*WITH_DOUBLE, "int8", "int16", "int32", "int64"), "the larger of x and 0", "", "Relu", (13, 14), layout=True),
+    Kernel("round", "numpy", WITH_DOUBLE, "rounded to nearest, halves to even", "", "Round", (11, 22), layout=True),
+    Kernel("sign", "numpy", NUMBERS, "-1, 0 or 1", "", "Sign", (13,), layout=True),
+    Kernel("topk", "numpy", NUMBERS, "the k largest or smallest and their indices", "", "TopK", (11, 24), layout=True),
+    Kernel("where", "numpy", (*NUMBERS, "bool"), "x or y by a condition", "", "Where", (9, 16), layout=True),
+    Kernel("xor", "numpy", _BOOL, "logical exclusive or", "", "Xor", (7,), layout=True),
 )
 
 

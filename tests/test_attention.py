@@ -2,7 +2,7 @@
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -395,6 +395,7 @@ def unfused(cache, layer, qkv, heads, q_norm, k_norm, cos, sin, epsilon=1e-6):
 
 
 @pytest.mark.differential("cached_attention")
+@settings(max_examples=30)
 @given(seed=seeds, dtype=float_dtypes, kv_heads=st.integers(1, 3), group=st.integers(1, 4), d=st.sampled_from([1, 2, 6, 16, 34, 64, 96, 128, 130]),
        norms=st.booleans(), rotary=st.booleans(), chunks=st.lists(st.sampled_from([1, 1, 2, 3, 7, 20, 40, 260]), min_size=1, max_size=4))
 def test_cached_against_separate_steps(seed, dtype, kv_heads, group, d, norms, rotary, chunks):
@@ -409,7 +410,7 @@ def test_cached_against_separate_steps(seed, dtype, kv_heads, group, d, norms, r
         expected = [unfused(apart, layer, qkv[layer], heads, q_norm, k_norm, cos, sin) for layer in range(2)]
         apart.advance(n)
         for isa in qkernels.available_isa():
-            for threads in ALL_THREADS if isa != "scalar" else (1, 3):
+            for threads in ALL_THREADS if isa != "scalar" else (2,):
                 cache = caches.setdefault((isa, threads), make())
                 with qkernels.use_isa(isa):
                     for layer in range(2):

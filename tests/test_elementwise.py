@@ -111,8 +111,8 @@ def test_every_16_bit_input_is_correctly_rounded(name, dtype, tier):
 
 
 # published in docs/accuracy.md
-MAX_ULP = {"sigmoid": 0.80, "silu": 0.80}
-MAX_ULP_NORMAL = {"sigmoid": 0.65, "silu": 0.65}  # where the result is a normal number
+MAX_ULP = {"sigmoid": 0.78, "silu": 0.79}
+MAX_ULP_NORMAL = {"sigmoid": 0.61, "silu": 0.63}  # where the result is a normal number
 
 
 def sweep():
@@ -132,7 +132,7 @@ def test_float32_error_in_ulp(name):
     assert error[usual].max() <= MAX_ULP_NORMAL[name], (error[usual].max(), x[usual][error[usual].argmax()])
 
 
-@pytest.mark.parametrize("alpha", [1.702, -0.3, 0.5, 1e-30, 1e30, 0.0])
+@pytest.mark.parametrize("alpha", [1.702, -0.3, 0.5, 1e-30, 1e30, 1e-38, 0.0])
 def test_silu_of_any_alpha_in_ulp(alpha):
     alpha, x = np.float32(alpha), sweep()
     v, y = exact("silu", np.float64(x), alpha), qkernels.silu(x, alpha=alpha)
@@ -142,7 +142,7 @@ def test_silu_of_any_alpha_in_ulp(alpha):
     half = EVERY.view(np.float16)
     half = half[np.isfinite(half)]
     v = exact("silu", np.float64(half), alpha)
-    if alpha != np.float32(1e-30):  # which is less than the oracle has bits for next to a tie
+    if alpha > 1e-30 or alpha <= 0:  # which is less than the oracle has bits for next to a tie
         assert_equal_bits(qkernels.silu(half, alpha=alpha), v.astype(np.float64).astype(np.float16))
 
 
@@ -256,7 +256,8 @@ def test_many_axes():
 @pytest.mark.parametrize("call, error, message", [
     (lambda a: qkernels.add(a, 1.0), TypeError, "add: b: expected dtype float32, got float64"),
     (lambda a: qkernels.add(a, a.astype(np.float16)), TypeError, "add: b: expected dtype float32, got float16"),
-    (lambda a: qkernels.mul(np.int32(1), a), TypeError, "mul: a: expected dtype float32 or float16 or bfloat16, got int32"),
+    (lambda a: qkernels.mul(np.int32(1), a), TypeError, "mul: b: expected dtype int32, got float32"),
+    (lambda a: qkernels.mul(a > 0, a), TypeError, "mul: a: expected dtype float32 or float16 or bfloat16, got bool"),
     (lambda a: qkernels.sub(None, a), TypeError, "sub: a: expected an array, got None"),
     (lambda a: qkernels.add(a, a[:3]), ValueError, r"add: b: expected a shape that broadcasts with \(4, 8\), got \(3, 8\)"),
     (lambda a: qkernels.add(a, a, out=np.empty((4, 8), np.float16)), TypeError, "add: out: expected dtype float32, got float16"),
@@ -265,7 +266,7 @@ def test_many_axes():
     (lambda a: qkernels.add(a, a[0], out=a), ValueError, "add: out: overlaps b without being the same array"),
     (lambda a: qkernels.sigmoid(a[::-1], out=a), ValueError, "sigmoid: out: overlaps x without being the same array"),
     (lambda a: qkernels.silu(a.reshape(8, 4).T, out=a), ValueError, "silu: out: overlaps x without being the same array"),
-    (lambda a: qkernels.sigmoid(a.astype(np.float64)), TypeError, "sigmoid: x: expected dtype float32 or float16 or bfloat16, got float64"),
+    (lambda a: qkernels.sigmoid(a.astype(np.int32)), TypeError, "sigmoid: x: expected dtype float32 or float16 or bfloat16, got int32"),
     (lambda a: qkernels.silu(a, alpha=np.nan), ValueError, "silu: alpha: expected a finite number, got nan"),
     (lambda a: qkernels.silu(a, alpha="1"), TypeError, "must be real number"),
     (lambda a: qkernels.silu(a, threads=0), ValueError, "silu: threads: expected 1 to 1024, got 0"),

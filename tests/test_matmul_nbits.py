@@ -445,8 +445,34 @@ A, B, S = np.ones((1, 32), np.float32), np.zeros((2, 1, 16), np.uint8), np.ones(
     (lambda: qkernels.PackedInt8Rows(np.float32([[1, np.inf]])), ValueError, "PackedInt8Rows: w: expected finite weights"),
     (lambda: qkernels.PackedInt8Rows(A)(A.T), ValueError, r"PackedInt8Rows: x: expected shape \(..., 32\), got \(32, 1\)"),
     (lambda: qkernels.PackedNBits.quantize(A).take_rows([1]), IndexError, "PackedNBits.take_rows: indices: expected -1 to 0, got 1"),
-    (lambda: qkernels.PackedNBits.quantize(A).take_rows([0.5]), TypeError, "PackedNBits.take_rows: indices: expected an integer dtype that fits int64, got float64"),
+    (lambda: qkernels.PackedNBits.quantize(A).take_rows([0.5]), TypeError, "PackedNBits.take_rows: indices: expected an integer dtype, got float64"),
 ])
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_scales_and_zero_points_of_any_float_type(bits, dtype, tier):
+    """float zero points of a's type as in the schema; scales in float32 beside activations of 16 bits."""
+    b, scales, zeros = weights(0, 20, 100, bits, 32, "float")
+    a = normal(1, (3, 100), dtype)
+    form = dict(K=100, N=20, bits=bits)
+    for scale_dtype in FLOAT_DTYPES:
+        for zero_dtype in FLOAT_DTYPES:
+            s, z = scales.astype(scale_dtype), zeros.astype(zero_dtype)
+            y = qkernels.matmul_nbits(a, b, s, z, **form)
+            assert y.dtype == dtype
+            assert_equal_bits(y, qkernels.matmul_nbits(a, b, s.astype(np.float32), z.astype(np.float32), **form))
+            dense = np.float64(dequantize(b, s, z, None, 100, 20, bits, 32))
+            exact = np.float64(a) @ dense.T
+            bound = np.abs(np.float64(a)) @ np.abs(dense).T * 50 * 2.0**-24 + np.abs(exact) * HALF_ULP[np.dtype(dtype)] * 1.01
+            assert (np.abs(np.float64(y) - exact) <= bound).all()
+
+
+def test_block_larger_than_k(tier):
+    for block_size in (32, 64, 1024):
+        b, scales, zeros = weights(0, 5, 20, 2, block_size, "packed")
+        y = qkernels.matmul_nbits(np.eye(20, dtype=np.float32), b, scales, zeros, K=20, N=5, bits=2, block_size=block_size)
+        np.testing.assert_array_equal(y, dequantize(b, scales, zeros, None, 20, 5, 2, block_size).T)  # a zero's sign is lost in a sum

@@ -119,7 +119,8 @@ STRATEGIES = {
     "tensor_scatter": _tensor_scatter,
     "tile": lambda draw, x, axis, n, rank: ("Tile", [x, i64(*(draw(st.integers(0, 2)) for _ in x.shape))], {}, 1),
     "transpose": lambda draw, x, axis, n, rank: ("Transpose", [x], dict(perm=draw(st.permutations(range(rank)))), 1),
-    "trilu": lambda draw, x, axis, n, rank: ("Trilu", [numbers((2, *x.shape), x.dtype), i64(draw(st.integers(-4, 4)))[0]], dict(upper=draw(st.integers(0, 1))), 1),
+    "trilu": lambda draw, x, axis, n, rank: ("Trilu", [numbers((2, *x.shape), x.dtype), i64(draw(st.integers(-4, 4)))[0]],
+                                             dict(upper=draw(st.integers(0, 1))), 1),
     "unsqueeze": lambda draw, x, axis, n, rank: ("Unsqueeze", [x, draw(st.sampled_from([i64(0), i64(-1), i64(0, -1), i64(1)]))], {}, 1),
 }
 

@@ -1,152 +1,107 @@
-"""Attention at the shapes of Qwen3-0.6B: 16 query heads, 8 kv heads of 128."""
-import importlib.util
-
-import ml_dtypes
+"""Attention at the shapes of Qwen3-0.6B and 4B: prompts and single tokens, on arrays beside the peers and in the model's fused call."""
 import numpy as np
 
 import qkernels
 
-HEADS, KV_HEADS, D = 16, 8, 128
-DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-
-
-def arrays(rows, keys, dtype=np.float32):
-    rng = np.random.default_rng(0)
-    shapes = (1, HEADS, rows, D), (1, KV_HEADS, keys, D), (1, KV_HEADS, keys, D)
-    return [rng.standard_normal(shape, np.float32).astype(dtype) for shape in shapes]
-
-
-def numpy_attention(q, k, v):
-    rows, keys = q.shape[2], k.shape[2]
-    q = q.reshape(1, KV_HEADS, -1, D)  # the group's rows, one product per kv head
-    mask = np.tile(np.where(np.arange(keys) <= np.arange(rows)[:, None] + keys - rows, np.float32(0), np.float32(-np.inf)), (HEADS // KV_HEADS, 1))
-
-    def run():
-        s = q @ k.swapaxes(2, 3) * np.float32(D**-0.5) + mask
-        p = np.exp(s - s.max(-1, keepdims=True))
-        return (p / p.sum(-1, keepdims=True)) @ v
-    return run
-
-
-def torch_attention(q, k, v):
-    if importlib.util.find_spec("torch") is None:
-        raise NotImplementedError("torch is not installed")
-    import torch
-    threads = qkernels.get_num_threads()
-    torch.set_num_threads(threads)
-    q, k, v = (torch.from_numpy(x) for x in (q, k, v))
-    rows, keys = q.shape[2], k.shape[2]
-    mask = torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows) if 1 < rows < keys else None
-    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=rows == keys and rows > 1, enable_gqa=True)
-
-
-def onnxruntime_attention(q, k, v):
-    if importlib.util.find_spec("onnxruntime") is None:
-        raise NotImplementedError("onnxruntime is not installed")
-    import onnxruntime
-    from onnx import TensorProto, helper
-    # GroupQueryAttention over a past of all keys but the rows', as its decoders run it
-    rows, keys = q.shape[2], k.shape[2]
-    flat = lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(1, x.shape[2], -1)
-    feeds = dict(q=flat(q), k=flat(k[:, :, keys - rows:]), v=flat(v[:, :, keys - rows:]), past_key=k[:, :, :keys - rows],
-                 past_value=v[:, :, :keys - rows], seqlens_k=np.int32([keys - 1]), total=np.array(keys, np.int32))
-    node = helper.make_node("GroupQueryAttention", list(feeds), ["y", "present_key", "present_value"], domain="com.microsoft",
-                            num_heads=HEADS, kv_num_heads=KV_HEADS)
-    info = lambda name, x: helper.make_tensor_value_info(name, TensorProto.INT32 if x.dtype == np.int32 else TensorProto.FLOAT, x.shape)
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output]
-    model = helper.make_model(helper.make_graph([node], "attention", [info(*item) for item in feeds.items()], outputs),
-                              opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = qkernels.get_num_threads()
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, feeds)
+from .common import DTYPES, QWEN3, assert_tier, normal, onnxruntime_node, peer, seconds
 
 
 class Attention:
-    """Rows × keys, causal, float32 arrays, beside the peers."""
+    """Rows × keys, causal, float32 arrays. ONNX Runtime runs its decoders' operator over a past of the other keys."""
 
     kernels = ("attention",)
-    params = [[(512, 512), (1, 1024), (1, 4096)], ["qkernels", "numpy", "onnxruntime", "torch"]]
-    param_names = ["rows, keys", "library"]
+    params = [[(512, 512), (1, 1024), (1, 4096)], list(QWEN3), ["qkernels", "numpy", "torch", "onnxruntime"]]
+    param_names = ["rows, keys", "model", "who"]
 
-    def setup(self, shape, library):
-        rows, keys = shape
-        q, k, v = arrays(rows, keys)
-        assert qkernels.get_isa() == qkernels.available_isa()[-1]
-        if library == "qkernels":
+    def setup(self, shape, model, who):
+        (rows, keys), m = shape, QWEN3[model]
+        q = normal(1, m.heads, rows, m.head_size)
+        k, v = normal(1, m.kv_heads, keys, m.head_size, seed=1), normal(1, m.kv_heads, keys, m.head_size, seed=2)
+        past = keys - rows
+        if who == "qkernels":
+            assert_tier("attention")
             out = np.empty_like(q)
-            self.run = lambda: qkernels.attention(q, k, v, is_causal=int(rows > 1), out=out)
-        else:
-            self.run = {"numpy": numpy_attention, "onnxruntime": onnxruntime_attention, "torch": torch_attention}[library](q, k, v)
-        self.run()
+            self.call = lambda: qkernels.attention(q, k, v, is_causal=int(rows == keys), out=out)
+        elif who == "numpy":
+            group = m.heads // m.kv_heads
+            q = q.reshape(1, m.kv_heads, group * rows, m.head_size)  # one product per kv head
+            hidden = np.tile(np.where(np.arange(keys) <= np.arange(rows)[:, None] + past, np.float32(0), np.float32(-np.inf)), (group, 1))
 
-    def time_attention(self, shape, library):
-        self.run()
+            def call():
+                s = q @ k.swapaxes(2, 3) * np.float32(m.head_size**-0.5) + hidden
+                p = np.exp(s - s.max(-1, keepdims=True))
+                return (p / p.sum(-1, keepdims=True)) @ v
+            self.call = call
+        elif who == "torch":
+            torch = peer("torch")
+            a, b, c = (torch.from_numpy(x) for x in (q, k, v))
+            self.call = lambda: torch.nn.functional.scaled_dot_product_attention(a, b, c, is_causal=rows == keys, enable_gqa=True)
+        else:
+            flat = lambda x: np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(1, x.shape[2], -1)
+            node = dict(q=flat(q), k=flat(k[:, :, past:]), v=flat(v[:, :, past:]), past_key=np.ascontiguousarray(k[:, :, :past]),
+                        past_value=np.ascontiguousarray(v[:, :, :past]), seqlens_k=np.int32([keys - 1]), total=np.array(keys, np.int32))
+            self.call = onnxruntime_node("com.microsoft", "GroupQueryAttention", node, outputs=3, num_heads=m.heads, kv_num_heads=m.kv_heads)
+        self.call()
+
+    def time_attention(self, shape, model, who):
+        self.call()
 
 
 class _Layers:
-    """Steps over enough layers that keys and values come from memory, as in a model."""
+    """A step through a cache's layers."""
 
-    def fill(self, context, dtype, layers):
-        self.cache = qkernels.KVCache(layers, KV_HEADS, D, capacity=context + 1, dtype=DTYPES[dtype])
-        kv = np.random.default_rng(0).standard_normal((context, KV_HEADS, D), np.float32)
+    def fill(self, model, context, dtype, layers, rows):
+        m = QWEN3[model]
+        assert_tier("attention")
+        cache = qkernels.KVCache(layers, m.kv_heads, m.head_size, capacity=context + rows, dtype=DTYPES[dtype])
+        new = normal(context, m.kv_heads, m.head_size)
         for layer in range(layers):
-            self.cache.append(layer, kv, kv)
-        self.cache.advance(context)
-        angles = np.arange(context + 513)[:, None] * 1e6 ** (-np.arange(D // 2) / (D // 2))
-        self.options = dict(cos=np.cos(angles).astype(np.float32), sin=np.sin(angles).astype(np.float32), q_norm=np.ones(D, np.float32),
-                            k_norm=np.ones(D, np.float32), num_heads=HEADS)
-        assert qkernels.get_isa() == qkernels.available_isa()[-1]
+            cache.append(layer, new, new)
+        cache.advance(context)
+        angles = np.arange(context + rows)[:, None] * 1e6 ** (-np.arange(m.head_size // 2) / (m.head_size // 2))
+        options = dict(cos=np.cos(angles).astype(np.float32), sin=np.sin(angles).astype(np.float32), q_norm=normal(m.head_size),
+                       k_norm=normal(m.head_size), num_heads=m.heads, out=np.empty((rows, m.heads * m.head_size), np.float32))
+        qkv = normal(rows, (m.heads + 2 * m.kv_heads) * m.head_size)
 
-    def step(self):
-        for layer in range(self.cache.layers):
-            qkernels.cached_attention(self.cache, layer, self.qkv, out=self.out, **self.options)
+        def step():
+            for layer in range(layers):
+                qkernels.cached_attention(cache, layer, qkv, **options)
+        self.step, self.nbytes = step, 2 * layers * (context + rows) * m.kv_heads * m.head_size * cache.dtype.itemsize
+        self.products = 2 * layers * m.heads * m.head_size * rows * (context + (rows + 1) / 2)
+        step()
 
 
 class CachedDecode(_Layers):
-    """One token in 28 layers: norm, rotation, append, attention."""
+    """One token through all layers, so that keys and values come from memory: norm, rotation, append, attention."""
 
     kernels = ("cached_attention",)
-    params = [[16, 1024, 4096], ["f32", "f16", "bf16"]]
-    param_names = ["context", "dtype"]
-    LAYERS = 28
+    params = [[16, 1024, 4096], list(QWEN3), list(DTYPES)]
+    param_names = ["context", "model", "dtype"]
 
-    def setup(self, context, dtype):
-        self.fill(context, dtype, self.LAYERS)
-        self.qkv = np.random.default_rng(1).standard_normal((1, (HEADS + 2 * KV_HEADS) * D), np.float32)
-        self.out = np.empty((1, HEADS * D), np.float32)
+    def setup(self, context, model, dtype):
+        self.fill(model, context, dtype, QWEN3[model].layers, 1)
+
+    def time_step(self, context, model, dtype):
         self.step()
 
-    def time_step(self, context, dtype):
-        self.step()
-
-    def track_bandwidth(self, context, dtype):
-        import timeit
-        seconds = min(timeit.repeat(self.step, number=1, repeat=9))
-        return 2 * self.LAYERS * (context + 1) * KV_HEADS * D * np.dtype(DTYPES[dtype]).itemsize / seconds / 1e9
-
-    track_bandwidth.unit = "GB/s"
+    def track_gigabytes_per_second(self, context, model, dtype):
+        return self.nbytes / seconds(self.step) / 1e9
+    track_gigabytes_per_second.unit = "GB/s"
 
 
 class CachedPrefill(_Layers):
-    """512 tokens in one layer: norm, rotation, append, attention."""
+    """512 tokens in one layer, behind nothing and behind 3,584 others."""
 
     kernels = ("cached_attention",)
-    params = [[0, 4096], ["f32", "f16", "bf16"]]
-    param_names = ["context", "dtype"]
+    params = [[0, 3584], list(QWEN3), list(DTYPES)]
+    param_names = ["context", "model", "dtype"]
 
-    def setup(self, context, dtype):
-        self.fill(context, dtype, 1)
-        self.qkv = np.random.default_rng(1).standard_normal((512, (HEADS + 2 * KV_HEADS) * D), np.float32)
-        self.out = np.empty((512, HEADS * D), np.float32)
+    def setup(self, context, model, dtype):
+        self.fill(model, context, dtype, 1, 512)
+
+    def time_step(self, context, model, dtype):
         self.step()
 
-    def time_step(self, context, dtype):
-        self.step()
-
-    def track_rate(self, context, dtype):
-        import timeit
-        seconds = min(timeit.repeat(self.step, number=1, repeat=9))
-        return 2 * HEADS * D * 512 * (context + 513 / 2) / seconds / 1e9
-
-    track_rate.unit = "GFMA/s"
+    def track_giga_macs_per_second(self, context, model, dtype):
+        return self.products / seconds(self.step) / 1e9
+    track_giga_macs_per_second.unit = "GMAC/s"

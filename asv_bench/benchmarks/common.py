@@ -91,21 +91,21 @@ def from_memory(make, nbytes, beyond=256 << 20):
     return following
 
 
-def onnxruntime_node(domain, op_type, inputs, outputs=1, constants=(), result=None, **attributes):
-    """A function that runs one node in ONNX Runtime.
+def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, **attributes):
+    """A function that runs one node in ONNX Runtime on `inputs`, a dict of arrays; those that do not change from call to call should be `constants`.
 
-    `inputs` is a dict of arrays in the node's order; those named in `constants` become initializers, the others are fed at each call. `result` is
-    the dtype of the outputs, by default that of the first input."""
+    `constants`, an attribute of that name, lists the inputs that become initializers."""
     onnx, ort = peer("onnx"), peer("onnxruntime")
-    helper, type_of = onnx.helper, onnx.helper.np_dtype_to_tensor_dtype
-    node = helper.make_node(op_type, list(inputs), [f"y{i}" for i in range(outputs)], domain=domain, **attributes)
-    fed = {name: x for name, x in inputs.items() if name not in constants}
-    given = [helper.make_tensor(name, type_of(inputs[name].dtype), inputs[name].shape, inputs[name].tobytes(), raw=True) for name in constants]
-    result = type_of(np.dtype(result or next(iter(inputs.values())).dtype))
-    graph = helper.make_graph([node], op_type, [helper.make_tensor_value_info(name, type_of(x.dtype), x.shape) for name, x in fed.items()],
-                              [helper.make_tensor_value_info(name, result, None) for name in node.output], given)
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
+    constants = attributes.pop("constants", ())
+    types = {name: onnx.helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
+    node = onnx.helper.make_node(op_type, list(inputs), [f"y{i}" for i in range(outputs)], domain=domain, **attributes)
+    infos = [onnx.helper.make_tensor_value_info(name, types[name], x.shape) for name, x in inputs.items() if name not in constants]
+    initializers = [onnx.helper.make_tensor(name, types[name], inputs[name].shape, inputs[name].tobytes(), raw=True) for name in constants]
+    main_type = next(iter(types.values()))
+    graph = onnx.helper.make_graph([node], op_type, infos, [onnx.helper.make_tensor_value_info(name, main_type, None) for name in node.output], initializers)
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)])
     options = ort.SessionOptions()
     options.intra_op_num_threads = qkernels.get_num_threads()
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, fed)
+    feeds = {name: x for name, x in inputs.items() if name not in constants}
+    return lambda: session.run(None, feeds)

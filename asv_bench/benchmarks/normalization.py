@@ -60,3 +60,35 @@ class SkipNormalization:
 
     def time_normalization(self, rows, model, who):
         self.call()
+
+
+class LayerNormalization:
+    kernels = ("layer_normalization",)
+    params = [[1, 512], list(QWEN3), list(DTYPES), ["qkernels", "torch", "onnxruntime"]]
+    param_names = ["rows", "model", "dtype", "who"]
+
+    def setup(self, rows, model, dtype, who):
+        n = QWEN3[model].hidden
+        x, scale, bias = normal(rows, n, dtype=dtype), normal(n, dtype=dtype, seed=1), normal(n, dtype=dtype, seed=2)
+        self.nbytes = 2 * x.nbytes
+        if who == "qkernels":
+            assert_tier("normalization")
+            out = np.empty_like(x)
+            self.call = lambda: qkernels.layer_normalization(x, scale, bias, out=out)
+        elif who == "torch":
+            torch = peer("torch")
+            convert = lambda a: torch.from_numpy(a.astype(np.float32)).to({"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype])
+            a, g, b = convert(x), convert(scale), convert(bias)
+            self.call = lambda: torch.nn.functional.layer_norm(a, (n,), g, b, 1e-5)
+        elif dtype == "f32":
+            self.call = onnxruntime_node("", "LayerNormalization", {"x": x, "scale": scale, "bias": bias}, constants=["scale", "bias"], axis=-1)
+        else:
+            raise NotImplementedError("float32 only")
+        self.call()
+
+    def time_normalization(self, rows, model, dtype, who):
+        self.call()
+
+    def track_gigabytes_per_second(self, rows, model, dtype, who):
+        return gigabytes_per_second(self.call, self.nbytes)
+    track_gigabytes_per_second.unit = "GB/s"

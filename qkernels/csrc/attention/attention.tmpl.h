@@ -7,9 +7,16 @@
 
 #define QK_TILED static inline __attribute__((always_inline))
 #if V16_ACCUMULATORS > 1
-#define QK_EACH _Pragma("GCC unroll 16") for /* over a tile in registers */
+#define QK_EACH QK_UNROLL for /* over a tile in registers */
 #else
 #define QK_EACH for
+#endif
+#if V16_ACCUMULATORS == 4 /* gcc's allocator must be told: hold an operand in its two registers, keep finished sums out of them */
+#define QK_HOLD(a) __asm__("" : "+x"((a).lo), "+x"((a).hi))
+#define QK_TO_MEMORY(a) __asm__ volatile("" : : "r"(a) : "memory")
+#else
+#define QK_HOLD(a) (void)(a)
+#define QK_TO_MEMORY(a) (void)(a)
 #endif
 
 enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS };
@@ -123,84 +130,78 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
 
 /* ---- scores ---- */
 
-/* 16 scores of qr rows and 16 / qr keys from `first` on, lane = row * (16 / qr) + key; keys beyond `last` repeat it */
-QK_TILED v16 QK_TIER(scores_16)(const float *q, int64_t dp, const char *k, int64_t bytes, int64_t d, int first, int last,
-                                 const int dtype, const int qr)
+/* The scaled scores of qr rows of q (stride d, a multiple of 16) against the 16 / qr keys from `first` on; keys beyond `last` repeat it, so
+ * that nothing behind it is read. Row i's go to s + i * QK_PIECE + first. */
+QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
+                                   const int dtype, const int qr)
 {
-    const int kr = 16 / qr, tq = V16_ACCUMULATORS == 16 ? qr : V16_ACCUMULATORS == 4 && qr > 1 ? 2 : 1, tk = V16_ACCUMULATORS / tq, size = dtype == QK_F32 ? 4 : 2;
-    v16 sums[16];
+    const int kr = 16 / qr, size = dtype == QK_F32 ? 4 : 2;
+    const int tq = V16_ACCUMULATORS == 16 ? qr : V16_ACCUMULATORS == 4 && qr > 1 ? 2 : 1, tk = V16_ACCUMULATORS / tq; /* held at once */
+    v16 sums[16]; /* row * kr + key */
+    float out[16];
     QK_EACH (int q0 = 0; q0 < qr; q0 += tq)
         QK_EACH (int k0 = 0; k0 < kr; k0 += tk) {
             v16 acc[V16_ACCUMULATORS], x[4];
             const char *row[V16_ACCUMULATORS];
-            int64_t c = 0;
             QK_EACH (int j = 0; j < V16_ACCUMULATORS; j++) acc[j] = v16_zero();
             QK_EACH (int j = 0; j < tk; j++) row[j] = k + qk_min(first + k0 + j, last) * bytes;
-            for (; c + 16 <= d; c += 16) {
-                QK_EACH (int i = 0; i < tq; i++) x[i] = v16_load(q + (q0 + i) * dp + c);
+            for (int64_t c = 0; c < d; c += 16) {
+                QK_EACH (int i = 0; i < tq; i++) {
+                    x[i] = v16_load(q + (q0 + i) * d + c);
+                    QK_HOLD(x[i]);
+                }
                 QK_EACH (int j = 0; j < tk; j++) {
                     v16 y = v16_load_as(dtype, row[j] + c * size, 16);
-                    QK_EACH (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
-                }
-            }
-            if (c < d) {
-                QK_EACH (int i = 0; i < tq; i++) x[i] = v16_load(q + (q0 + i) * dp + c);
-                QK_EACH (int j = 0; j < tk; j++) {
-                    v16 y = v16_load_as(dtype, row[j] + c * size, (int)(d - c));
+                    if (tq > 1)
+                        QK_HOLD(y);
                     QK_EACH (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
                 }
             }
             QK_EACH (int i = 0; i < tq; i++)
                 QK_EACH (int j = 0; j < tk; j++) sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
+            QK_TO_MEMORY(sums);
         }
-    return v16_reduce_add_16(sums);
+    v16_store(out, v16_mul(v16_reduce_add_16(sums), v16_set1(scale)));
+    QK_EACH (int i = 0; i < qr; i++) memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
 }
 
-/* the scaled scores of qr rows against the 16 keys of a group */
-QK_TILED void QK_TIER(scores_tile)(const qk_attention_work *w, int r, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
-                                    const qk_attention_ahead *ahead, const int dtype, const int qr)
-{
-    const int kr = 16 / qr;
-    for (int j = 0; j < 16; j += kr) {
-        float out[16];
-        if (!r)
-            QK_TIER(fetch)(ahead, first + j, first + j + kr);
-        v16_store(out, v16_mul(QK_TIER(scores_16)(w->q + r * w->d, w->d, k, bytes, d, first + j, last, dtype, qr), v16_set1(scale)));
-        QK_EACH (int i = 0; i < qr; i++) memcpy(w->s + (r + i) * QK_PIECE + first + j, out + i * kr, 4 * (size_t)kr);
+/* each tile a function of its own: the registers are all for its inner loop */
+typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int last, float scale);
+#define QK_SCORES(dtype, qr) \
+    static __attribute__((noinline)) void QK_TIER(scores_##dtype##_##qr)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, \
+                                                                         int first, int last, float scale) \
+    { \
+        QK_TIER(scores_tile)(s, q, k, bytes, d, first, last, scale, dtype, qr); \
     }
-}
+QK_SCORES(QK_F32, 1) QK_SCORES(QK_F32, 2) QK_SCORES(QK_F32, 4)
+QK_SCORES(QK_F16, 1) QK_SCORES(QK_F16, 2) QK_SCORES(QK_F16, 4)
+QK_SCORES(QK_BF16, 1) QK_SCORES(QK_BF16, 2) QK_SCORES(QK_BF16, 4)
+static const qk_scores_tile QK_TIER(scores_tiles)[3][3] = {
+    {QK_TIER(scores_QK_F32_1), QK_TIER(scores_QK_F32_2), QK_TIER(scores_QK_F32_4)},
+    {QK_TIER(scores_QK_F16_1), QK_TIER(scores_QK_F16_2), QK_TIER(scores_QK_F16_4)},
+    {QK_TIER(scores_QK_BF16_1), QK_TIER(scores_QK_BF16_2), QK_TIER(scores_QK_BF16_4)},
+};
 
-QK_TILED void QK_TIER(scores_of)(const qk_attention_work *w, int rows, const char *k, int64_t bytes, int64_t d, int keys, float scale,
-                                  const qk_attention_ahead *ahead, const int dtype)
-{
-    for (int first = 0; first < keys; first += 16) {
-        for (int r = 0, n; r < rows; r += n) {
-            int seen = 0;
-            n = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
-            for (int i = r; i < r + n; i++)
-                seen |= w->lo[i] < first + 16 && w->hi[i] > first;
-            if (!seen)
-                continue;
-            if (n == 4)
-                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, ahead, dtype, 4);
-            else if (n == 2)
-                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, ahead, dtype, 2);
-            else
-                QK_TIER(scores_tile)(w, r, k, bytes, d, first, keys - 1, scale, ahead, dtype, 1);
-        }
-    }
-}
+static inline int QK_TIER(log2_tile)(int rows) { return rows >= 4 ? 2 : rows >= 2 ? 1 : 0; }
 
-static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int64_t d, int keys, float scale,
+static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int keys, float scale,
                             const qk_attention_ahead *ahead)
 {
-    const char *p = (const char *)k;
-    if (dtype == QK_F32)
-        QK_TIER(scores_of)(w, rows, p, 4 * stride, d, keys, scale, ahead, QK_F32);
-    else if (dtype == QK_F16)
-        QK_TIER(scores_of)(w, rows, p, 2 * stride, d, keys, scale, ahead, QK_F16);
-    else
-        QK_TIER(scores_of)(w, rows, p, 2 * stride, d, keys, scale, ahead, QK_BF16);
+    for (int first = 0; first < keys; first += 16)
+        for (int r = 0, log2, n; r < rows; r += n) {
+            int seen = 0;
+            log2 = QK_TIER(log2_tile)(rows - r);
+            n = 1 << log2;
+            for (int i = r; i < r + n; i++)
+                seen |= w->lo[i] < first + 16 && w->hi[i] > first;
+            for (int j = 0; j < 16; j += 16 / n) {
+                if (!r)
+                    QK_TIER(fetch)(ahead, first + j, first + j + 16 / n);
+                if (seen)
+                    QK_TIER(scores_tiles)[dtype][log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, stride * qk_itemsize(dtype), w->d,
+                                                       first + j, keys - 1, scale);
+            }
+        }
 }
 
 /* ---- softmax of one row in one piece ---- */
@@ -279,87 +280,87 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s,
 
 /* ---- values ---- */
 
-/* o[r .. r+pr)[c .. c + 16 pc) += p * v over the keys [from, to), in key order; n lanes of the last vector exist in v */
-QK_TILED void QK_TIER(values_tile)(const qk_attention_work *w, float *o, int r, const char *v, int64_t bytes, int64_t c, int from, int to, int n,
-                                    const int dtype, const int pr, const int pc)
+/* o[0 .. pr)[c .. c + 16 pc) += p * v over n keys in order; o has the stride dv, a multiple of 16 */
+QK_TILED void QK_TIER(values_columns)(float *o, int64_t dv, const float *p, const char *v, int64_t bytes, int64_t c, int n, const int dtype,
+                                      const int pr, const int pc)
 {
     const int size = dtype == QK_F32 ? 4 : 2;
-    const float *p = w->s + r * QK_PIECE;
     v16 acc[16], y[8];
     QK_EACH (int i = 0; i < pr; i++)
-        QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_load(o + (r + i) * w->dv + c + 16 * x);
-    v += from * bytes + c * size;
-    for (int j = from; j < to; j++, v += bytes) {
-        QK_EACH (int x = 0; x < pc; x++) y[x] = v16_load_as(dtype, v + 16 * x * size, n);
+        QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_load(o + i * dv + c + 16 * x);
+    v += c * size;
+    for (int j = 0; j < n; j++, v += bytes) {
+        QK_EACH (int x = 0; x < pc; x++) y[x] = v16_load_as(dtype, v + 16 * x * size, 16);
         QK_EACH (int i = 0; i < pr; i++) {
             v16 weight = v16_set1(p[i * QK_PIECE + j]);
             QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_fma(weight, y[x], acc[i * pc + x]);
         }
     }
     QK_EACH (int i = 0; i < pr; i++)
-        QK_EACH (int x = 0; x < pc; x++) v16_store(o + (r + i) * w->dv + c + 16 * x, acc[i * pc + x]);
+        QK_EACH (int x = 0; x < pc; x++) v16_store(o + i * dv + c + 16 * x, acc[i * pc + x]);
 }
 
-QK_TILED void QK_TIER(values_rows)(const qk_attention_work *w, float *o, int r, const char *v, int64_t bytes, int64_t dv, int from, int to,
-                                    const int dtype, const int pr)
+QK_TILED void QK_TIER(values_tile)(float *o, int64_t dv, const float *p, const char *v, int64_t bytes, int n, const int dtype, const int pr)
 {
     const int pc = V16_ACCUMULATORS == 16 ? (pr == 4 ? 4 : 8) : V16_ACCUMULATORS > pr ? V16_ACCUMULATORS / pr : 1;
     int64_t c = 0;
     for (; c + 16 * pc <= dv; c += 16 * pc)
-        QK_TIER(values_tile)(w, o, r, v, bytes, c, from, to, 16, dtype, pr, pc);
-    for (; c + 16 <= dv; c += 16)
-        QK_TIER(values_tile)(w, o, r, v, bytes, c, from, to, 16, dtype, pr, 1);
-    if (c < dv)
-        QK_TIER(values_tile)(w, o, r, v, bytes, c, from, to, (int)(dv - c), dtype, pr, 1);
+        QK_TIER(values_columns)(o, dv, p, v, bytes, c, n, dtype, pr, pc);
+    for (; c < dv; c += 16)
+        QK_TIER(values_columns)(o, dv, p, v, bytes, c, n, dtype, pr, 1);
 }
 
-QK_TILED void QK_TIER(values_of)(const qk_attention_work *w, float *o, int rows, const char *v, int64_t bytes, int64_t dv, int keys,
-                                  const qk_attention_ahead *ahead, const int dtype)
+typedef void (*qk_values_tile)(float *o, int64_t dv, const float *p, const char *v, int64_t bytes, int n);
+#define QK_VALUES(dtype, pr) \
+    static __attribute__((noinline)) void QK_TIER(values_##dtype##_##pr)(float *o, int64_t dv, const float *p, const char *v, int64_t bytes, int n) \
+    { \
+        QK_TIER(values_tile)(o, dv, p, v, bytes, n, dtype, pr); \
+    }
+QK_VALUES(QK_F32, 1) QK_VALUES(QK_F32, 2) QK_VALUES(QK_F32, 4)
+QK_VALUES(QK_F16, 1) QK_VALUES(QK_F16, 2) QK_VALUES(QK_F16, 4)
+QK_VALUES(QK_BF16, 1) QK_VALUES(QK_BF16, 2) QK_VALUES(QK_BF16, 4)
+static const qk_values_tile QK_TIER(values_tiles)[3][3] = {
+    {QK_TIER(values_QK_F32_1), QK_TIER(values_QK_F32_2), QK_TIER(values_QK_F32_4)},
+    {QK_TIER(values_QK_F16_1), QK_TIER(values_QK_F16_2), QK_TIER(values_QK_F16_4)},
+    {QK_TIER(values_QK_BF16_1), QK_TIER(values_QK_BF16_2), QK_TIER(values_QK_BF16_4)},
+};
+
+/* o of `rows` rows += p * v over what each sees of the piece, in key order */
+static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int keys,
+                            const qk_attention_ahead *ahead)
 {
-    /* with several tiles as many keys as stay in the first-level cache for all of them; with one, short bursts of fetching ahead */
+    const qk_values_tile *tiles = QK_TIER(values_tiles)[dtype];
+    int64_t bytes = stride * qk_itemsize(dtype);
+    /* with several tiles, as many keys as stay in the first-level cache for all of them; with one, short bursts of fetching ahead */
     const int step = rows > 4 ? 64 : 16;
     for (int base = 0; base < keys; base += step) {
         QK_TIER(fetch)(ahead, base, base + step);
-        for (int r = 0, n; r < rows; r += n) {
-            int lo[4], hi[4], from = 0, to = QK_PIECE;
-            n = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
+        for (int r = 0, log2, n; r < rows; r += n) {
+            int lo[4], hi[4], from = base, to = base + step;
+            log2 = QK_TIER(log2_tile)(rows - r);
+            n = 1 << log2;
             for (int i = 0; i < n; i++) {
                 lo[i] = (int)qk_max(base, w->lo[r + i]);
                 hi[i] = (int)qk_min(base + step, w->hi[r + i]);
                 from = (int)qk_max(from, lo[i]);
                 to = (int)qk_min(to, hi[i]);
             }
-            if (to < from)
-                to = from;
-            /* keys that only some rows of the tile see come one row at a time, before and after the common ones */
-            for (int i = 0; i < n; i++)
-                if (lo[i] < from && lo[i] < hi[i])
-                    QK_TIER(values_rows)(w, o, r + i, v, bytes, dv, lo[i], (int)qk_min(from, hi[i]), dtype, 1);
-            if (from < to) {
-                if (n == 4)
-                    QK_TIER(values_rows)(w, o, r, v, bytes, dv, from, to, dtype, 4);
-                else if (n == 2)
-                    QK_TIER(values_rows)(w, o, r, v, bytes, dv, from, to, dtype, 2);
-                else
-                    QK_TIER(values_rows)(w, o, r, v, bytes, dv, from, to, dtype, 1);
+            to = (int)qk_max(from, to);
+            /* [from, to) is common; keys that only some rows of the tile see come one row at a time, before and after it */
+            for (int pass = 0; pass < 3; pass++) {
+                if (pass == 1) {
+                    if (from < to)
+                        tiles[log2](o + r * w->dv, w->dv, w->s + r * QK_PIECE + from, (const char *)v + from * bytes, bytes, to - from);
+                    continue;
+                }
+                for (int i = 0; i < n; i++) {
+                    int j = pass ? (int)qk_max(to, lo[i]) : lo[i], end = pass ? hi[i] : (int)qk_min(from, hi[i]);
+                    if (j < end)
+                        tiles[0](o + (r + i) * w->dv, w->dv, w->s + (r + i) * QK_PIECE + j, (const char *)v + j * bytes, bytes, end - j);
+                }
             }
-            for (int i = 0; i < n; i++)
-                if (hi[i] > to && lo[i] < hi[i])
-                    QK_TIER(values_rows)(w, o, r + i, v, bytes, dv, (int)qk_max(to, lo[i]), hi[i], dtype, 1);
         }
     }
-}
-
-static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int64_t dv, int keys,
-                            const qk_attention_ahead *ahead)
-{
-    const char *p = (const char *)v;
-    if (dtype == QK_F32)
-        QK_TIER(values_of)(w, o, rows, p, 4 * stride, dv, keys, ahead, QK_F32);
-    else if (dtype == QK_F16)
-        QK_TIER(values_of)(w, o, rows, p, 2 * stride, dv, keys, ahead, QK_F16);
-    else
-        QK_TIER(values_of)(w, o, rows, p, 2 * stride, dv, keys, ahead, QK_BF16);
 }
 
 /* ---- pieces and rows ---- */
@@ -407,12 +408,12 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     qk_attention_ahead values = {v, v_stride * qk_itemsize(v_dtype), dv * qk_itemsize(v_dtype), keys};
     qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), k_stride * qk_itemsize(k_dtype), d * qk_itemsize(k_dtype),
                                     (int)qk_max(0, qk_min(QK_PIECE, next))};
-    /* several tiles read the same keys: widen and gather them once */
-    if (rows > 4 && (k_dtype != QK_F32 || d != w->d || k_stride != d)) {
+    /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
+    if (d != w->d || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
         QK_TIER(widen)(k, k_dtype, k_stride, w->k, keys, d);
-        k = w->k, k_dtype = QK_F32, k_stride = d = w->d;
+        k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, d, keys, a->scale, &values);
+    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, keys, a->scale, &values);
     keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
@@ -420,12 +421,12 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
         QK_TIER(softmax)(a, mask, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
         keys = (int)qk_max(keys, w->hi[r]);
     }
-    if (rows > 4 && (v_dtype != QK_F32 || dv != w->dv || v_stride != dv)) {
+    if (dv != w->dv || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
         QK_TIER(widen)(v, v_dtype, v_stride, w->v, keys, dv);
-        v = w->v, v_dtype = QK_F32, v_stride = dv = w->dv;
+        v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
     memset(o, 0, 4 * (size_t)(rows * w->dv));
-    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, dv, keys, &next_keys);
+    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, keys, &next_keys);
 }
 
 /* one piece's m, l, o into the running M, L, O of a row */

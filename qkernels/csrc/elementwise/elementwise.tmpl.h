@@ -1,8 +1,9 @@
 /* The body of elementwise, once for all tiers. */
 #include "elementwise/elementwise.h"
+#include "elementwise/functions.h"
 #include "elementwise/sigmoid.h"
 
-QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha)
+QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, int function)
 {
     switch (op) {
     case QK_ADD: return v16_add(a, b);
@@ -11,7 +12,12 @@ QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float 
     case QK_SILU_MUL: return v16_mul(QK_TIER(silu)(QK_F32, a), b);
     case QK_SIGMOID: return QK_TIER(sigmoid)(dtype, a);
     case QK_SILU: return QK_TIER(silu)(dtype, a);
-    default: return QK_TIER(swish)(dtype, a, alpha);
+    case QK_SWISH: return QK_TIER(swish)(dtype, a, alpha);
+    case QK_DIV: return v16_div(a, b);
+    case QK_NEG: return v16_neg(a);
+    case QK_SQRT: return v16_sqrt(a);
+    case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(QK_F32, a, alpha), b);
+    default: return QK_TIER(function)(function, dtype, a, b);
     }
 }
 
@@ -28,7 +34,8 @@ static inline const char *QK_TIER(elementwise_lanes)(char *lanes, const char *p,
 }
 
 /* op and dtype are constants at every call, so that each pair gets its own loop */
-QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *a, int64_t a_step, const char *b, int64_t b_step, int64_t n, float alpha)
+QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *a, int64_t a_step, const char *b, int64_t b_step, int64_t n,
+                                          float alpha, int function)
 {
     char a_lanes[64], b_lanes[64];
     int64_t size = qk_itemsize(dtype), i = 0, a_next = 16 * a_step, b_next = 16 * b_step;
@@ -43,12 +50,12 @@ QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *
     }
     if (dense_a && dense_b)
         for (; i + 16 <= n; i += 16, a += a_next, b += b_next, y += 16 * size)
-            v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, a, 16), v16_load_as(dtype, b, 16), alpha), 16);
+            v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, a, 16), v16_load_as(dtype, b, 16), alpha, function), 16);
     for (; i < n; i += 16, a += a_next, b += b_next, y += 16 * size) {
         int left = (int)qk_min(16, n - i);
         const char *p = dense_a ? a : QK_TIER(elementwise_lanes)(a_lanes, a, a_step, left, size);
         const char *q = dense_b ? b : QK_TIER(elementwise_lanes)(b_lanes, b, b_step, left, size);
-        v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha), left);
+        v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, function), left);
     }
 }
 
@@ -68,11 +75,12 @@ static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, in
         }
 #define ROW(op, dtype) \
     case op * 3 + dtype: \
-        QK_TIER(elementwise_row)(op, dtype, y, a, e->a_step[inner], b, e->b_step[inner], n, e->alpha); \
+        QK_TIER(elementwise_row)(op, dtype, y, a, e->a_step[inner], b, e->b_step[inner], n, e->alpha, e->function); \
         break;
 #define ROWS(op) ROW(op, QK_F32) ROW(op, QK_F16) ROW(op, QK_BF16)
         switch (e->op * 3 + e->dtype) {
             ROWS(QK_ADD) ROWS(QK_SUB) ROWS(QK_MUL) ROWS(QK_SILU_MUL) ROWS(QK_SIGMOID) ROWS(QK_SILU) ROWS(QK_SWISH)
+            ROWS(QK_DIV) ROWS(QK_NEG) ROWS(QK_SQRT) ROWS(QK_SWISH_MUL) ROWS(QK_FUNCTION)
         }
 #undef ROWS
 #undef ROW

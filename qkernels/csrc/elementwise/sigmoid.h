@@ -76,13 +76,15 @@ QK_FOLDED v16 QK_TIER(silu)(int dtype, v16 x)
     return v16_scale2(QK_TIER(product_pair)(dtype, v16_max(v16_set1(-120.0f), x), hi, lo), n);
 }
 
-/* x * sigmoid(alpha x) for alpha that is not 0; 0 for the largest x from alpha x = -200 on. 2^n in two steps: the first is exact unless the result is 0 anyway. */
+/* x * sigmoid(alpha x) for alpha that is not 0; 0 for the largest x from alpha x = -200 on. 2^n in two steps, of which one comes before the
+ * product: the large one for a large x, which would overflow, else the small one. It is exact unless the result is 0 anyway. */
 QK_FOLDED v16 QK_TIER(swish)(int dtype, v16 x, float alpha)
 {
     v16 z = v16_mul(v16_set1(alpha), x), z_lo = v16_fma(v16_set1(alpha), x, v16_neg(z)), hi, lo, n;
     QK_TIER(sigmoid_pair)(z, &z_lo, -200.0f, &hi, &lo, &n);
-    v16 largest = v16_set1(0x1.fffffep127f), some = v16_max(v16_set1(-160.0f), n);
-    v16 f = v16_scale2(v16_max(v16_neg(largest), v16_min(largest, x)), v16_sub(n, some));
-    v16 y = v16_select(v16_eq(f, v16_zero()), f, v16_scale2(QK_TIER(product_pair)(dtype, f, hi, lo), some));
-    return v16_select(v16_lt(v16_set1(30.0f), z), x, y);
+    v16 largest = v16_set1(0x1.fffffep127f), large = v16_max(v16_set1(-160.0f), n), small = v16_sub(n, large);
+    m16 is_large = v16_lt(v16_set1(0x1p64f), v16_abs(x));
+    v16 f = v16_scale2(v16_max(v16_neg(largest), v16_min(largest, x)), v16_select(is_large, large, small));
+    v16 y = v16_scale2(QK_TIER(product_pair)(dtype, f, hi, lo), v16_select(is_large, small, large));
+    return v16_select(v16_lt(v16_set1(30.0f), z), x, v16_select(v16_eq(f, v16_zero()), f, y));
 }

@@ -12,3 +12,5 @@
 #define QK_FOLDED static inline __attribute__((always_inline))
 #include "simd/v16_avx2.h"
 #include "simd/v16_common.h"
+#include "simd/d16_avx2.h"
+#include "simd/d16_common.h"

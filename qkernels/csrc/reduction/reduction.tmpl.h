@@ -1,0 +1,91 @@
+/* The body of reduction, once for all tiers.
+ *
+ * Sum of a row: vector i goes to accumulator i mod 2, of 16 doubles each, then 0 + 1 and the lanes' tree. Sum of columns: 16 columns side by
+ * side, row after row. Maximum: a NaN anywhere is the result; its order matters to nothing but the sign of zero, and is fixed too. */
+#include "reduction/reduction.h"
+
+/* the larger, NaN before all */
+QK_FOLDED v16 QK_TIER(larger)(v16 v, v16 m) { return v16_select(v16_isnan(v), v, v16_max(v, m)); }
+
+QK_FOLDED v16 QK_TIER(reduce_result)(int op, int dtype, d16 sum, int64_t n)
+{
+    return d16_finish(dtype, op == QK_MEAN ? d16_div(sum, d16_set1((double)n)) : sum);
+}
+
+QK_FOLDED void QK_TIER(reduce_row)(int op, int dtype, const char *x, int64_t n, char *y)
+{
+    int64_t size = qk_itemsize(dtype), c = 0;
+    v16 result;
+    if (op == QK_MAX) {
+        v16 least = v16_set1(-INFINITY), m[4] = {least, least, least, least};
+        float lanes[16];
+        for (; c + 64 <= n; c += 64)
+            for (int j = 0; j < 4; j++)
+                m[j] = QK_TIER(larger)(v16_load_as(dtype, x + (c + 16 * j) * size, 16), m[j]);
+        for (; c < n; c += 16) {
+            int left = (int)qk_min(16, n - c);
+            m[0] = QK_TIER(larger)(v16_select(m16_first(left), v16_load_as(dtype, x + c * size, left), least), m[0]);
+        }
+        result = QK_TIER(larger)(QK_TIER(larger)(m[0], m[1]), QK_TIER(larger)(m[2], m[3]));
+        v16_store(lanes, result);
+        for (int l = 1; l < 16; l++)
+            lanes[0] = lanes[l] > lanes[0] || lanes[l] != lanes[l] ? lanes[l] : lanes[0];
+        result = v16_set1(lanes[0]);
+    } else {
+        d16 a = d16_zero(), b = d16_zero();
+        for (; c + 32 <= n; c += 32) {
+            a = d16_add(a, d16_of(v16_load_as(dtype, x + c * size, 16)));
+            b = d16_add(b, d16_of(v16_load_as(dtype, x + (c + 16) * size, 16)));
+        }
+        if (c < n)
+            a = d16_add(a, d16_of(v16_load_as(dtype, x + c * size, (int)qk_min(16, n - c))));
+        if (c + 16 < n)
+            b = d16_add(b, d16_of(v16_load_as(dtype, x + (c + 16) * size, (int)(n - c - 16))));
+        result = QK_TIER(reduce_result)(op, dtype, d16_set1(d16_reduce_add(d16_add(a, b))), n);
+    }
+    v16_store_as(dtype, y, result, 1);
+}
+
+/* 1 to 16 columns */
+QK_FOLDED void QK_TIER(reduce_columns)(int op, int dtype, const char *x, int64_t n, int64_t inner, int columns, char *y)
+{
+    int64_t step = inner * qk_itemsize(dtype);
+    v16 result;
+    if (op == QK_MAX) {
+        result = v16_set1(-INFINITY);
+        for (int64_t k = 0; k < n; k++)
+            result = QK_TIER(larger)(v16_load_as(dtype, x + k * step, columns), result);
+    } else {
+        d16 a = d16_zero();
+        for (int64_t k = 0; k < n; k++)
+            a = d16_add(a, d16_of(v16_load_as(dtype, x + k * step, columns)));
+        result = QK_TIER(reduce_result)(op, dtype, a, n);
+    }
+    v16_store_as(dtype, y, result, columns);
+}
+
+static void QK_TIER(reduce)(const qk_reduction_args *r, int64_t first, int64_t last)
+{
+    int64_t size = qk_itemsize(r->dtype), strips = qk_ceil_div(r->inner, 16);
+    for (int64_t u = first; u < last; u++) {
+        int64_t o = u / strips, i = u % strips * 16;
+        const char *x = (const char *)r->x + (o * r->n * r->inner + i) * size;
+        char *y = (char *)r->y + (o * r->inner + i) * size;
+        int columns = (int)qk_min(16, r->inner - i);
+#define UNIT(op, dtype) \
+    case op * 3 + dtype: \
+        if (r->inner == 1) \
+            QK_TIER(reduce_row)(op, dtype, x, r->n, y); \
+        else \
+            QK_TIER(reduce_columns)(op, dtype, x, r->n, r->inner, columns, y); \
+        break;
+#define UNITS(op) UNIT(op, QK_F32) UNIT(op, QK_F16) UNIT(op, QK_BF16)
+        switch (r->op * 3 + r->dtype) {
+            UNITS(QK_SUM) UNITS(QK_MEAN) UNITS(QK_MAX)
+        }
+#undef UNITS
+#undef UNIT
+    }
+}
+
+const qk_reduction_table QK_TIER(reduction_kernels) = {QK_TIER(reduce)};

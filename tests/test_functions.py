@@ -1,0 +1,381 @@
+"""Functions of single elements beside sigmoid and SiLU: their accuracy, special values and types."""
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import qkernels
+from qkernels import contrib
+from qkernels.reference import evaluate
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.strategies import float_dtypes, normal, seeds
+from tests.test_elementwise import broadcast_shapes, error_in_ulp, in_float32
+
+EVERY = np.arange(65536, dtype=np.uint16)
+each = lambda f: lambda x: np.fromiter(map(f, np.asarray(x, np.float64).ravel().tolist()), np.float64, np.size(x)).reshape(np.shape(x))
+
+
+def wide_gelu_tanh(x):
+    x = np.longdouble(x)
+    return x / (1 + np.exp(-2 * np.sqrt(2 / np.longdouble(math.pi)) * (x + np.longdouble(0.044715) * x**3)))
+
+
+def wide_softplus(x):
+    x = np.longdouble(x)
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def exact_gelu_tanh(x):
+    return x / (1 + mpmath.exp(-2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf("0.044715") * x**3)))
+
+
+# name: (call, an oracle for arrays with a relative error below 2^-45, an oracle as exact as mpmath is set to)
+WIDE = {
+    "exp": (qkernels.exp, lambda x: np.exp(np.longdouble(x)), mpmath.exp),
+    "log": (qkernels.log, lambda x: np.log(np.longdouble(x)), mpmath.log),
+    "sin": (qkernels.sin, lambda x: np.sin(np.float64(x)), mpmath.sin),
+    "cos": (qkernels.cos, lambda x: np.cos(np.float64(x)), mpmath.cos),
+    "tanh": (qkernels.tanh, lambda x: np.tanh(np.longdouble(x)), mpmath.tanh),
+    "erf": (qkernels.erf, each(math.erf), mpmath.erf),
+    "reciprocal": (qkernels.reciprocal, lambda x: 1 / np.longdouble(x), lambda x: 1 / x),
+    "softplus": (qkernels.softplus, wide_softplus, lambda x: mpmath.log1p(mpmath.exp(x))),
+    "sqrt": (qkernels.sqrt, lambda x: np.sqrt(np.longdouble(x)), mpmath.sqrt),
+    "gelu": (qkernels.gelu, lambda x: np.longdouble(x) / 2 * np.longdouble(each(lambda v: math.erfc(-v * math.sqrt(0.5)))(x)),
+             lambda x: x * mpmath.erfc(-x / mpmath.sqrt(2)) / 2),
+    "gelu_tanh": (lambda x, **k: qkernels.gelu(x, approximate="tanh", **k), wide_gelu_tanh, exact_gelu_tanh),
+}
+CALLS = {name: call for name, (call, _, _) in WIDE.items()}
+# erfc of -v sqrt(1/2): the argument's rounding is worth v^2 2^-53 of the result
+SLACK = {"gelu": 2.0**-42}
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16])
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_16_bit_input_is_correctly_rounded(name, dtype):
+    call, wide, exact = WIDE[name]
+    x = EVERY.view(dtype)
+    x = x[np.isfinite(np.float32(x))]
+    y = one_result(lambda t: call(x, threads=t), (1,))
+    v = np.longdouble(wide(np.float64(x)))
+    usual = np.isfinite(v)
+    assert (np.isnan(np.float32(y)) == np.isnan(v)).all()
+    assert (np.float32(y)[np.isinf(v)] == v[np.isinf(v)]).all()
+    x, y, v = x[usual], y[usual], v[usual]
+    code = y.view(np.uint16)
+    assert (np.signbit(np.float32(y)) == np.signbit(v))[(v != 0) & (y != 0)].all()
+    magnitude = (code & 0x7FFF).astype(np.int64)
+    infinite = int(np.array(np.inf, dtype).view(np.uint16))
+
+    def value(c):  # of a code; that of infinity as if the format went on
+        c = np.clip(c, 0, infinite).astype(np.uint16)
+        below = (c - 1).view(dtype).astype(np.float64)
+        return np.longdouble(np.where(c == infinite, 2 * below - (c - 2).view(dtype).astype(np.float64), c.view(dtype).astype(np.float64)))
+
+    lower = np.where(magnitude == 0, -1, (value(magnitude - 1) + value(magnitude)) / 2)
+    upper = np.where(magnitude >= infinite, np.inf, (value(magnitude) + value(magnitude + 1)) / 2)
+    v, slack = np.abs(v), SLACK.get(name, 2.0**-45)
+    close = (np.abs(v - lower) < v * slack) | (np.abs(upper - v) < v * slack)
+    assert ((lower <= v) & (v <= upper))[~close].all(), x[~close & ~((lower <= v) & (v <= upper))][:5]
+    # where the oracle's own precision leaves the side of a middle open: with 300 bits
+    close = np.flatnonzero(close)
+    assert close.size < 1500
+    with mpmath.workprec(300):
+        for i in close:
+            w = abs(exact(mpmath.mpf(float(x[i]))))
+            low, high = (mpmath.mpf(float(m)) for m in (lower[i], upper[i]))
+            even = magnitude[i] % 2 == 0
+            assert (low <= w <= high) if even else (low < w < high), (x[i], y[i])
+
+
+# published in docs/accuracy.md
+MAX_ULP = {"exp": 0.5001, "log": 0.5001, "sin": 0.5001, "cos": 0.5001, "tanh": 0.5001, "erf": 0.5001, "reciprocal": 0.5, "softplus": 0.5001, "sqrt": 0.5,
+           "gelu": 0.5001, "gelu_tanh": 0.5001, "pow": 0.5001}
+
+
+def sweep():
+    """Every 16,384th float32, and densely where the functions bend."""
+    every = np.arange(0, 2**32, 2**14, dtype=np.uint32) + np.uint32(1234)
+    x = np.concatenate([every.view(np.float32), np.linspace(-16, 16, 200_001, dtype=np.float32), np.linspace(-1, 1, 50_001, dtype=np.float32),
+                        np.linspace(-105, 90, 100_001, dtype=np.float32)])
+    return x[np.isfinite(x)]
+
+
+def in_range(v):
+    """Exact values that are float32 numbers when rounded."""
+    return np.isfinite(v) & (np.abs(v) < 2.0**128 * (1 - 2.0**-25))
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_float32_error_in_ulp(name):
+    call, wide, _ = WIDE[name]
+    x = sweep()
+    v, y = np.longdouble(wide(np.float64(x))), call(x)
+    use = in_range(v)
+    error = error_in_ulp(y[use], v[use])
+    assert error.max() <= MAX_ULP[name] + 2.0**-20, (error.max(), x[use][error.argmax()])
+
+
+def test_tiers_agree_over_the_sweep():
+    x = np.concatenate([sweep()[::5], np.float32([np.inf, -np.inf, np.nan, 0, -0.0])])
+    for call in CALLS.values():
+        one_result(lambda t, call=call: call(x, threads=t), (1, 3))
+    one_result(lambda t: qkernels.pow(x, x[::-1], threads=t), (1, 3))
+    one_result(lambda t: qkernels.div(x, x[::-1], threads=t), (1, 3))
+    one_result(lambda t: qkernels.swiglu(x, x[::-1], alpha=1.702, threads=t), (1, 3))
+
+
+def test_large_arguments_of_sine(tier):
+    x = np.float32([2.0**20 * 1.1, 1e10, -1e22, 3.4e38, -2.0**127, 16367173 * 2.0**72])  # the last is next to a multiple of pi/2
+    with mpmath.workprec(400):
+        for call, exact in ((qkernels.sin, mpmath.sin), (qkernels.cos, mpmath.cos)):
+            expected = np.float32([float(exact(mpmath.mpf(float(v)))) for v in x])
+            assert_equal_bits(call(x), expected)
+    assert np.isnan(qkernels.sin(np.float32([np.inf, -np.inf, np.nan]))).all() and np.isnan(qkernels.cos(np.float32([np.inf]))).all()
+
+
+@pytest.mark.differential("div", "pow")
+@given(seed=seeds, dtype=float_dtypes, shapes=broadcast_shapes(), swap=st.booleans())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_div_and_pow_against_numpy_and_onnx_reference(seed, dtype, shapes, swap):
+    a, b = (normal(seed + i, s, dtype, 3) for i, s in enumerate(shapes[::-1] if swap else shapes))
+    y = one_result(lambda t: qkernels.div(a, b, threads=t))
+    assert_equal_bits(y, in_float32(np.divide, a, b))
+    if dtype != BF16:
+        assert_equal_bits(y, np.asarray(evaluate("", "Div", [a, b])[0]))
+    y = one_result(lambda t: qkernels.pow(a, b, threads=t))
+    v = np.power(np.float64(a), np.float64(b))
+    assert y.dtype == dtype and y.shape == v.shape
+    if dtype == np.float32:
+        expected = np.float64(np.asarray(evaluate("", "Pow", [a, b])[0]))
+        np.testing.assert_allclose(np.float64(y), expected, rtol=2.0**-22)
+    assert_equal_bits(y, v.astype(np.float32).astype(dtype) if dtype == BF16 else v.astype(dtype))  # but for the luck of a double rounding
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_pow_special_values_and_error(tier):
+    special = np.float32([0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, np.inf, -np.inf, np.nan, 2.0**24, 2.0**24 - 1, 1 - 2.0**-24, 1e-40, -1e-40, 3e38, 1.5])
+    a, b = special[:, None], special[None]
+    v = np.power(np.float64(a), np.float64(b))
+    y = qkernels.pow(a, b)
+    plain = np.abs(np.float32(v)) == np.clip(np.abs(np.float32(v)), 2.0**-126, 2.0**127)
+    assert_equal_bits(y[~plain], v[~plain].astype(np.float32))
+    assert error_in_ulp(y[plain], np.longdouble(v[plain])).max() <= MAX_ULP["pow"] and (y[plain] == v[plain].astype(np.float32)).mean() > 0.99
+    rng = np.random.default_rng(0)
+    a, b = np.exp(rng.uniform(-80, 80, 50_000)).astype(np.float32), rng.uniform(-3, 3, 50_000).astype(np.float32)
+    v = np.power(np.longdouble(a), np.longdouble(b))
+    use = in_range(v)
+    assert error_in_ulp(qkernels.pow(a, b)[use], v[use]).max() <= MAX_ULP["pow"]
+    # exact powers and ties: x^n of few bits
+    for n in range(2, 9):
+        a = np.float32(rng.integers(1, 2 ** (25 // n + 1), 2000))
+        for dtype in FLOAT_DTYPES:
+            x = a.astype(dtype)
+            v = np.float64(x) ** n  # below 2^53 for all these
+            with np.errstate(over="ignore"):
+                assert_equal_bits(qkernels.pow(x, np.full(1, n, dtype)), v.astype(np.float32).astype(dtype) if dtype == BF16 else v.astype(dtype))
+    x = normal(0, (1000,))
+    assert_equal_bits(qkernels.pow(x, np.float32(2)), x * x)
+    assert_equal_bits(qkernels.pow(x, np.full(1000, 2, np.float32)), x * x)
+    assert qkernels.pow(x, np.float32([[2]])).shape == (1, 1000)
+
+
+def test_pow_of_mixed_types():
+    x = normal(0, (40,))
+    for dtype in (np.int8, np.uint8, np.int16, np.int32, np.int64, np.float64, np.float16, BF16):
+        for n in (0, 2, 3):
+            assert_equal_bits(qkernels.pow(x, np.array(n, dtype)), qkernels.pow(x, np.float32(n)))
+        assert_equal_bits(qkernels.pow(x.astype(np.float64), np.array(3, dtype)), np.power(x.astype(np.float64), 3.0))
+    assert qkernels.pow(np.float32([-1, -1]), np.int64([2**24 + 1, 2**25])).tolist() == [-1, 1]  # 2^24 + 1 is no float32
+    assert qkernels.pow(np.float16([-1]), np.int32([4097])).tolist() == [-1]
+    assert_equal_bits(qkernels.pow(np.int32([2, -3, 7]), np.int32([10, 3, 0])), np.int32([1024, -27, 1]))
+    assert_equal_bits(qkernels.pow(np.int64([1, -1, -1, 2, -5]), np.int64([-3, -3, -2, -1, -1])), np.int64([1, -1, 1, 0, 0]))
+    assert_equal_bits(qkernels.pow(np.int32([4, 9]), np.float32([0.5, 1.5])), np.int32([2, 27]))
+    with pytest.raises(ZeroDivisionError, match="pow: a: expected integers other than 0"):
+        qkernels.pow(np.int32([0]), np.int32([-1]))
+
+
+@pytest.mark.differential("exp", "log", "sin", "cos", "tanh", "erf", "reciprocal", "softplus", "sqrt", "neg", "gelu", "swish")
+@given(seed=seeds, dtype=float_dtypes, shape=st.lists(st.integers(0, 40), max_size=2))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_functions_against_onnx_reference(seed, dtype, shape):
+    x = normal(seed, shape, dtype, 3)
+    wide = x.astype(np.float32)
+    for name in ("exp", "log", "sin", "cos", "tanh", "erf", "reciprocal", "softplus", "sqrt", "neg", "gelu", "swish"):
+        y = one_result(lambda t: getattr(qkernels, name)(x, threads=t))
+        assert y.dtype == dtype and y.shape == x.shape
+        expected = np.float64(np.asarray(evaluate("", name.capitalize(), [wide], opset=24)[0]))
+        # the reference's float32: a few units of 1, and the cancellation of its gelu
+        absolute = 2.0**-21 if name in ("gelu", "swish", "softplus", "log", "sin", "cos") else 1e-30
+        if dtype == np.float16:  # which ends earlier
+            expected = np.where(np.abs(expected) >= 65520, np.copysign(np.inf, expected), expected)
+        np.testing.assert_allclose(np.float64(y), expected, rtol=2.0**-20 + HALF_ULP[dtype] * 1.01, atol=absolute + (2.0**-25 if dtype == np.float16 else 0))
+
+
+@pytest.mark.differential("swiglu", "quick_gelu", "bias_gelu", "fast_gelu", "contrib.gelu")
+@given(seed=seeds, dtype=float_dtypes, rows=st.integers(0, 5), n=st.integers(0, 40), alpha=st.sampled_from([1.0, 1.702, -0.5]))
+def test_gelu_family(seed, dtype, rows, n, alpha):
+    x, b, bias = normal(seed, (rows, n), dtype, 3), normal(seed + 1, (rows, n), dtype), normal(seed + 2, (n,), dtype)
+    total = np.float32(x) + np.float32(bias)
+    smallest = 2.0**-25 if dtype == np.float16 else 0
+    for y, approximate in ((one_result(lambda t: contrib.bias_gelu(x, bias, threads=t)), "none"), (one_result(lambda t: contrib.fast_gelu(x, bias, threads=t)), "tanh")):
+        assert y.dtype == dtype  # one rounding from the function of the float32 sum
+        np.testing.assert_allclose(np.float64(y), qkernels.gelu(np.float64(total), approximate=approximate), rtol=HALF_ULP[dtype] * 1.001, atol=smallest)
+    assert_equal_bits(contrib.fast_gelu(x), qkernels.gelu(x, approximate="tanh"))
+    assert_equal_bits(contrib.gelu(x), qkernels.gelu(x))
+    assert_equal_bits(one_result(lambda t: contrib.quick_gelu(x, threads=t)), qkernels.silu(x, alpha=1.702))
+    assert_equal_bits(contrib.quick_gelu(x, alpha=alpha), qkernels.silu(x, alpha=alpha))
+    assert_equal_bits(qkernels.swish(x, alpha=alpha), qkernels.silu(x, alpha=alpha))
+    assert_equal_bits(one_result(lambda t: qkernels.swiglu(x, b, alpha=alpha, threads=t)), (qkernels.silu(np.float32(x), alpha=alpha) * np.float32(b)).astype(dtype))
+    expected = np.float64(evaluate("", "SwiGLU", [np.float32(x), np.float32(b)], opset=28, alpha=alpha)[0])
+    np.testing.assert_allclose(np.float64(qkernels.swiglu(x, b, alpha=alpha)), expected, rtol=3e-6 + HALF_ULP[dtype], atol=smallest)
+
+
+def test_contrib_gelu_against_onnxruntime():
+    ort = pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper
+    x, bias = normal(0, (7, 33), scale=3), normal(1, (33,))
+
+    def run(op, *inputs, **attributes):
+        names = [f"x{i}" for i in range(len(inputs))]
+        infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in zip(names, inputs, strict=True)]
+        graph = helper.make_graph([helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)], "g", infos,
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+        return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, dict(zip(names, inputs, strict=True)))[0]
+
+    # its float32 erf, tanh and exp are good to about 1e-6 of 1
+    for actual, expected in ((contrib.gelu(x), run("Gelu", x)), (contrib.quick_gelu(x), run("QuickGelu", x)), (contrib.quick_gelu(x, alpha=0.5), run("QuickGelu", x, alpha=0.5)),
+                             (contrib.bias_gelu(x, bias), run("BiasGelu", x, bias)), (contrib.fast_gelu(x, bias), run("FastGelu", x, bias)),
+                             (contrib.fast_gelu(x), run("FastGelu", x))):
+        np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=3e-6)
+
+
+def test_B46_gelu_keeps_its_negative_tail(tier):
+    x = np.float32([-5.5, -6, -10])
+    expected = [-1.0444e-07, -5.9195e-09, -7.62e-23]
+    with mpmath.workprec(100):
+        exact = [float(mpmath.mpf(float(v)) * mpmath.erfc(-mpmath.mpf(float(v)) / mpmath.sqrt(2)) / 2) for v in x]
+    np.testing.assert_allclose(exact, expected, rtol=1e-4)
+    for y in (qkernels.gelu(x), contrib.gelu(x), contrib.bias_gelu(x[:, None] - np.float32(1), np.float32([1]))[:, 0]):
+        np.testing.assert_allclose(y, exact, rtol=2.0**-24)  # 1e-5 is asked for
+    x = np.linspace(-13, 0, 20_001, dtype=np.float32)
+    assert (qkernels.gelu(x)[:-1] < 0).all()
+    assert (qkernels.erf(np.float32([-10, 10])) == [-1, 1]).all()
+    np.testing.assert_allclose(contrib.bias_gelu(np.array([[-6]], np.float16), np.array([0.5], np.float16)).astype(np.float64), [[-1.0444e-07]], atol=2.0**-25)
+
+
+def test_B48_softplus_does_not_overflow(tier):
+    y = qkernels.softplus(np.float32([100, 1e30, -100, np.inf, -np.inf]))
+    assert y[:2].tolist() == [100, np.float32(1e30)] and y[3:].tolist() == [np.inf, 0]
+    np.testing.assert_allclose(y[2], 3.72e-44, rtol=0.02)  # not flushed: the subnormal number next to 3.72e-44
+    assert qkernels.softplus(np.float16([12])).tolist() == [12]
+    for dtype in FLOAT_DTYPES:
+        assert np.isnan(np.float32(qkernels.softplus(np.array([np.nan], dtype)))).all()
+
+
+def test_B49_quick_gelu_and_limits(tier):
+    for dtype in FLOAT_DTYPES:
+        x = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0], dtype)
+        for call in (contrib.quick_gelu, qkernels.swish, qkernels.gelu, contrib.fast_gelu):
+            y = np.float32(call(x))
+            assert y[:2].tolist() == [0, np.inf] and np.isnan(y[2]) and y[3:].tolist() == [0, 0] and np.signbit(y[3:]).tolist() == [True, False], call
+        for name in ("erf", "tanh"):
+            y = np.float32(CALLS[name](x))
+            assert y[:2].tolist() == [-1, 1] and np.isnan(y[2]) and np.signbit(y[3:]).tolist() == [True, False]
+        y = np.float32(qkernels.exp(x))
+        assert y[:2].tolist() == [0, np.inf] and np.isnan(y[2]) and y[3:].tolist() == [1, 1]
+        y = np.float32(qkernels.log(x))
+        assert np.isnan(y[0]) and y[1] == np.inf and np.isnan(y[2]) and y[3:].tolist() == [-np.inf, -np.inf]
+        y = np.float32(qkernels.reciprocal(x))
+        assert y[:2].tolist() == [0, 0] and np.isnan(y[2]) and y[3:].tolist() == [-np.inf, np.inf]
+        assert np.signbit(np.float32(qkernels.sin(x))[3:]).tolist() == [True, False]
+        y = np.float32(qkernels.sqrt(x))
+        assert np.isnan(y[0]) and y[1] == np.inf and np.signbit(y[3:]).tolist() == [True, False]
+        assert np.signbit(np.float32(qkernels.neg(x))).tolist()[3:] == [False, True]
+
+
+def test_B51_empty_shapes_and_scalars(tier):
+    zero = lambda *shape: np.zeros(shape, np.float32)
+    for call in (contrib.bias_gelu, contrib.fast_gelu):
+        assert call(zero(3, 0), zero(0)).shape == (3, 0) and call(zero(0, 4), zero(4)).shape == (0, 4)
+        with pytest.raises(ValueError, match=r"gelu: bias: expected shape \(4,\), got \(3,\)"):
+            call(zero(2, 4), zero(3))
+        with pytest.raises(ValueError, match="gelu: x: expected at least 1 dimension"):
+            call(zero(), zero(1))
+    for call in (*CALLS.values(), contrib.quick_gelu, qkernels.swish, qkernels.neg):
+        for shape in ((3, 0), (0, 4), (0,), ()):
+            assert call(zero(*shape)).shape == shape
+    for shape in ((3, 0), (0, 4), (0,), ()):
+        assert qkernels.swiglu(zero(*shape), zero(*shape)).shape == shape
+        assert qkernels.pow(zero(*shape), zero(*shape)).shape == qkernels.div(zero(*shape), np.ones(shape, np.float32)).shape == shape
+    assert qkernels.exp(np.float32(0)) == 1
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_B58_any_layout(dtype, tier):
+    a, b = normal(0, (6, 5, 40), dtype), normal(1, (6, 5, 40), dtype)
+    bias = normal(2, (40,), dtype)
+    calls = {**CALLS, "div": lambda x: qkernels.div(x, b), "divisor": lambda x: qkernels.div(b, x), "pow": lambda x: qkernels.pow(x, b), "power": lambda x: qkernels.pow(b, x),
+             "swiglu": lambda x: qkernels.swiglu(x, b), "up": lambda x: qkernels.swiglu(b, x), "bias_gelu": lambda x: contrib.bias_gelu(x, bias), "neg": qkernels.neg,
+             "quick_gelu": contrib.quick_gelu}
+    for message, call in calls.items():
+        expected = call(a)
+        for name, x in (*layouts(a), ("transposed", np.ascontiguousarray(a.transpose(2, 0, 1)).transpose(1, 2, 0))):
+            assert_equal_bits(call(x), expected, f"{message}, {name}")
+    expected = contrib.fast_gelu(a, bias)
+    for name, x in layouts(bias):
+        assert_equal_bits(contrib.fast_gelu(a, x), expected, name)
+
+
+def test_float64_and_integers_through_numpy():
+    x = np.random.default_rng(0).standard_normal((3, 7)) * 3
+    for name in ("exp", "sin", "cos", "tanh", "reciprocal", "sqrt", "log"):
+        with np.errstate(invalid="ignore"):
+            assert_equal_bits(getattr(qkernels, name)(x), getattr(np, name)(x))
+    for call, expected in ((qkernels.gelu, lambda v: v * math.erfc(-v / math.sqrt(2)) / 2), (qkernels.erf, math.erf), (qkernels.softplus, lambda v: math.log1p(math.exp(v))),
+                           (qkernels.sigmoid, lambda v: 1 / (1 + math.exp(-v))), (qkernels.silu, lambda v: v / (1 + math.exp(-v)))):
+        y = call(x)
+        assert y.dtype == np.float64
+        np.testing.assert_allclose(y, each(expected)(x), rtol=1e-14)
+    np.testing.assert_allclose(qkernels.gelu(x, approximate="tanh"), np.float64(wide_gelu_tanh(x)), rtol=1e-13)
+    assert qkernels.gelu(np.array([-np.inf, np.inf])).tolist() == qkernels.swish(np.array([-np.inf, np.inf])).tolist() == [0, np.inf]
+    assert_equal_bits(qkernels.swiglu(x, x), qkernels.swish(x) * x)
+    assert_equal_bits(qkernels.div(x, x[:1]), x / x[:1])
+    assert_equal_bits(qkernels.neg(np.int8([1, -128])), np.int8([-1, -128]))
+    for dtype in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64):
+        a, b = np.array([[7, 200], [100, 3]]).astype(dtype), np.array([[2], [7]]).astype(dtype)
+        for name, ufunc in (("add", np.add), ("sub", np.subtract), ("mul", np.multiply)):
+            assert_equal_bits(getattr(qkernels, name)(a, b), ufunc(a, b))
+        assert_equal_bits(qkernels.div(a, b), np.trunc(a / b.astype(np.float64)).astype(dtype))
+    assert_equal_bits(qkernels.div(np.int64([-7, 7, -7, -6, 2**62 + 1]), np.int64([2, -2, -2, 3, 1])), np.int64([-3, -3, 3, -2, 2**62 + 1]))
+    out = np.empty(2, np.int32)
+    assert qkernels.add(np.int32([1, 2]), np.int32([3]), out=out) is out and out.tolist() == [4, 5]
+    with pytest.raises(ZeroDivisionError, match="div: b: expected integers other than 0"):
+        qkernels.div(np.int32([1]), np.int32([0]))
+
+
+@pytest.mark.parametrize("call, error, message", [
+    (lambda a: qkernels.exp(a.astype(np.int32)), TypeError, "exp: x: expected dtype float32 or float16 or bfloat16, got int32"),
+    (lambda a: qkernels.gelu(a, approximate="fast"), ValueError, "gelu: approximate: expected 'none' or 'tanh', got 'fast'"),
+    (lambda a: qkernels.div(a, a.astype(np.float64)), TypeError, "div: b: expected dtype float32, got float64"),
+    (lambda a: qkernels.div(a.astype(np.int32), a), TypeError, "div: b: expected dtype int32, got float32"),
+    (lambda a: qkernels.div(a, a[:3]), ValueError, r"div: b: expected a shape that broadcasts with \(4, 8\), got \(3, 8\)"),
+    (lambda a: qkernels.pow(a.astype(np.int8), a), TypeError, "pow: a: expected dtype float32, float16, bfloat16, float64, int32 or int64, got int8"),
+    (lambda a: qkernels.pow(a, a > 0), TypeError, "pow: b: expected a dtype of numbers, got bool"),
+    (lambda a: qkernels.neg(np.uint8([1])), TypeError, "neg: x: expected dtype"),
+    (lambda a: qkernels.swiglu(a, a[:1]), ValueError, r"swiglu: b: expected shape \(4, 8\), got \(1, 8\)"),
+    (lambda a: qkernels.swiglu(a, a, alpha=np.inf), ValueError, "swiglu: alpha: expected a finite number, got inf"),
+    (lambda a: contrib.bias_gelu(a, a[0].astype(np.float16)), TypeError, "bias_gelu: bias: expected dtype float32, got float16"),
+    (lambda a: qkernels.tanh(a, out=a[:, ::-1]), ValueError, "tanh: out: expected an aligned C-contiguous array"),
+    (lambda a: qkernels.tanh(a[::-1], out=a), ValueError, "tanh: out: overlaps x without being the same array"),
+    (lambda a: qkernels.cos(a, threads=0), ValueError, "cos: threads: expected 1 to 1024, got 0"),
+    (lambda a: qkernels.log(None), TypeError, "log: x: expected an array, got None"),
+])
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call(normal(0, (4, 8)))
