@@ -22,3 +22,24 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"qkernels {version}"
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
 html_sidebars = {"index": []}
+
+
+def write_names():
+    """The lists of the reference, from the registry: nothing to add by hand."""
+    import pathlib
+
+    import qkernels
+    from qkernels import registry
+    classes = [k.name for k in registry.KERNELS if isinstance(k.function, type)] + ["KVCache"]
+    kernels = [k.name for k in registry.KERNELS if not k.layout and k.name not in classes]
+    layout = [k.name for k in registry.KERNELS if k.layout]
+    runtime = [name for name in qkernels.__all__ if name not in {*classes, *kernels, *layout, "contrib"}]
+    text = ".. currentmodule:: qkernels\n"
+    for title, names in (("Kernels", [*kernels, "sampling.candidates"]), ("Prepared weights and caches", classes), ("Layout", layout), ("Runtime", runtime)):
+        text += f"\n{title}\n{'-' * len(title)}\n\n.. autosummary::\n   :toctree: generated\n\n" + "".join(f"   {name}\n" for name in sorted(names))
+    path = pathlib.Path(__file__).parent / "generated/names.inc"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+write_names()

@@ -18,6 +18,7 @@ def check(name):
     """Register a function of a random generator that returns (call, expected, tolerance): call(threads) must give the same bits on every tier
     and thread count, and be within `tolerance` times the largest expected value of `expected`."""
     def register(function):
+        assert name not in CHECKS, name
         CHECKS[name] = function
         return function
     return register
@@ -39,19 +40,6 @@ def _(rng):
 def _(rng):
     gate, up = rng.standard_normal((2, 200, 3001)).astype(np.float32)
     return lambda t: _kernel("silu_mul")(gate, up, threads=t), gate / (1 + np.exp(-np.float64(gate))) * up, 1e-6
-
-
-@check("softmax")
-def _(rng):
-    x = rng.standard_normal((200, 3001)).astype(np.float32)
-    e = np.exp(np.float64(x))
-    return lambda t: _kernel("softmax")(x, threads=t), e / e.sum(-1, keepdims=True), 1e-6
-
-
-@check("reduce_sum")
-def _(rng):
-    x = rng.standard_normal((300, 2001)).astype(np.float32)
-    return lambda t: _kernel("reduce_sum")(x, np.int64([1]), threads=t), np.float64(x).sum(1, keepdims=True), 1e-6
 
 
 @check("matmul")
@@ -109,6 +97,13 @@ def _(rng):
     scores = np.float64(q) @ np.float64(k).repeat(2, 1).swapaxes(2, 3) / 8
     e = np.exp(scores - scores.max(-1, keepdims=True))
     return lambda t: _kernel("attention")(q, k, v, threads=t), e / e.sum(-1, keepdims=True) @ np.float64(v).repeat(2, 1), 1e-5
+
+
+@check("quantize_linear")
+def _(rng):
+    x, scale = rng.standard_normal((700, 1031)).astype(np.float32), rng.uniform(0.01, 0.02, 1031).astype(np.float32)
+    zero = rng.integers(0, 256, 1031).astype(np.uint8)
+    return lambda t: _kernel("quantize_linear")(x, scale, zero, threads=t), np.clip(np.rint(x / scale) + zero, 0, 255), 0
 
 
 @check("rms_normalization")

@@ -40,7 +40,7 @@ unsigned qk_cpu_features(void)
         return found;
     const unsigned subleaves = a;
     const unsigned avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
-    if (popcnt && (b & 1u << 5) && (b & 1u << 8)) /* AVX2, BMI2 */
+    if (popcnt && (b & 1u << 5) && (b & 1u << 8))                      /* AVX2, BMI2 */
         found |= QK_HAS_AVX2;
     if ((b & avx512) == avx512)
         found |= QK_HAS_AVX512;

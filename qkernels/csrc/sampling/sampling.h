@@ -22,7 +22,7 @@ typedef struct {
 enum qk_sample_status { QK_SAMPLE_OK = 0, QK_SAMPLE_NAN = 1, QK_SAMPLE_NO_FINITE = 2, QK_SAMPLE_BAD_ID = 3 };
 
 typedef struct {
-    const void *logits; /* (n) of dtype; only read */
+    const void *logits;      /* (n) of dtype; only read */
     const int64_t *previous; /* (n_previous) ids in [0, n), repeats allowed */
     int dtype, greedy;
     int64_t n, n_previous, top_k; /* top_k in 1..n; n is off */
@@ -30,19 +30,19 @@ typedef struct {
     double top_p, min_p;
     uint64_t random; /* uniform over all 2^64 values */
     /* scratch */
-    float *x, *e;                     /* (n) */
-    int32_t *id;                      /* (n) */
-    float *chunk_max;                 /* (chunks of n) */
-    uint64_t *chunk_sum;              /* (chunks of n) */
+    float *x, *e;        /* (n) */
+    int32_t *id;         /* (n) */
+    float *chunk_max;    /* (chunks of n) */
+    uint64_t *chunk_sum; /* (chunks of n) */
     const float *values; /* logits as float32 and penalized, then those of the candidates: logits or x */
     float max;
     /* results */
-    int64_t at;       /* what a status other than OK is about: index of a logit or of an id */
+    int64_t at; /* what a status other than OK is about: index of a logit or of an id */
     int64_t token;
-    int64_t count;    /* candidates: e[0..count), with ids id[0..count), or their own positions if identity; ascending ids */
+    int64_t count; /* candidates: e[0..count), with ids id[0..count), or their own positions if identity; ascending ids */
     int identity;
-    float scale;      /* weight of candidate i: (uint64_t)(e[i] * scale) */
-    uint64_t total;   /* sum of their weights */
+    float scale;    /* weight of candidate i: (uint64_t)(e[i] * scale) */
+    uint64_t total; /* sum of their weights */
 } qk_sample_args;
 
 /* Works on the chunks first..last. */

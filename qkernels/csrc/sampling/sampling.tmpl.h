@@ -130,5 +130,5 @@ static void QK_TIER(weigh)(const qk_sample_args *a, int64_t first, int64_t last)
     }
 }
 
-const qk_sampling_table QK_TIER(sampling_kernels) = {
-    QK_TIER(argmax_rows), QK_TIER(widen), QK_TIER(penalize), QK_TIER(scan), QK_TIER(collect), QK_TIER(weigh)};
+const qk_sampling_table QK_TIER(sampling_kernels) = {QK_TIER(argmax_rows), QK_TIER(widen),   QK_TIER(penalize),
+                                                     QK_TIER(scan),        QK_TIER(collect), QK_TIER(weigh)};

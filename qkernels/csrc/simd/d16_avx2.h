@@ -1,4 +1,5 @@
 /* d16, AVX2 tier: four ymm registers of four doubles. The operations are specified in d16_scalar.h. */
+/* clang-format off */
 #include <stdint.h>
 #include <string.h>
 

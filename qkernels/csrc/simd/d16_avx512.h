@@ -1,4 +1,5 @@
 /* d16, AVX-512 tier: two zmm registers of eight doubles. The operations are specified in d16_scalar.h. */
+/* clang-format off */
 #include <stdint.h>
 #include <string.h>
 

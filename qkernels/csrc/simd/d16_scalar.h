@@ -1,5 +1,6 @@
 /* d16, scalar tier: 16 doubles, for functions whose float32 arithmetic would not be exact enough. The specification of every operation;
  * other tiers must give the same bits. min and max return their second operand when an operand is NaN. */
+/* clang-format off */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

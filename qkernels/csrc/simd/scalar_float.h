@@ -1,4 +1,5 @@
 /* Single floats of the three types, for code outside the tiers. */
+/* clang-format off */
 #ifndef QK_SCALAR_FLOAT_H
 #define QK_SCALAR_FLOAT_H
 

@@ -1,4 +1,5 @@
 /* v16, AVX2 tier: two ymm registers, lanes 0..7 and 8..15. The operations are specified in v16_scalar.h. */
+/* clang-format off */
 #include <stdint.h>
 #include <string.h>
 

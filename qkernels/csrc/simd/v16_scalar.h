@@ -4,6 +4,7 @@
  *
  * fma is fused (fmaf) everywhere; min and max return their second operand when an operand is NaN, as the x86 instructions do;
  * reductions add lanes i and i+8, then i and i+4, i+2, i+1. */
+/* clang-format off */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
