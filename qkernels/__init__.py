@@ -30,10 +30,9 @@ from qkernels.elementwise import (
 )
 from qkernels.kv_cache import KVCache
 from qkernels.layout import cast, gather
-from qkernels.matmul import PackedMatrix, matmul
+from qkernels.matmul import PackedMatrix, gemm, matmul
 from qkernels.matmul_nbits import PackedInt8Rows, PackedNBits, matmul_nbits, quantize_nbits
 from qkernels.normalization import layer_normalization, rms_normalization, simplified_layer_normalization, skip_simplified_layer_normalization
-from qkernels.quantization import dequantize_linear, pack_int4, quantize_linear, unpack_int4
 from qkernels.numpy_logic import (
     abs,
     and_,
@@ -90,6 +89,8 @@ from qkernels.numpy_ops import (
     trilu,
     unsqueeze,
 )
+from qkernels.quantization import (dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
+                                   qlinear_matmul, quantize_linear, unpack_int4)
 from qkernels.reduction import reduce_max, reduce_mean, reduce_sum
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
@@ -104,10 +105,11 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "add", "bias_gelu", "cos", "div", "erf", "exp", "fast_gelu", "gelu", "log", "mul", "neg", "quick_gelu", "reciprocal", "sigmoid", "silu",
            "silu_mul", "sin", "softplus", "sqrt", "sub", "swiglu", "swish", "tanh",
            "cast", "gather",
-           "PackedMatrix", "matmul",
+           "PackedMatrix", "gemm", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
+           "dequantize_linear", "dynamic_quantize_linear", "gather_block_quantized", "matmul_integer", "pack_int4", "qlinear_matmul",
+           "quantize_linear", "unpack_int4",
            "layer_normalization", "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
-           "dequantize_linear", "pack_int4", "quantize_linear", "unpack_int4",
            "rotary_embedding",
            "reduce_max", "reduce_mean", "reduce_sum",
            "argmax", "sample",

@@ -10,7 +10,7 @@ def families():
     """The tier that each registered family runs now: a family without a body for a tier takes the next lower one's."""
     from qkernels import registry
     resolved = {}
-    for family in dict.fromkeys(k.family for k in registry.KERNELS):
+    for family in dict.fromkeys(k.family for k in registry.KERNELS if k.family != "numpy"):
         bodies = getattr(importlib.import_module(f"qkernels.{family}"), "_tiers", _runtime.ISA_TIERS)
         reachable = _runtime.ISA_TIERS[:_runtime.ISA_TIERS.index(_runtime.get_isa()) + 1]
         resolved[family] = next((t for t in reversed(reachable) if t in bodies), "no tiers")

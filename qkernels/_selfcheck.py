@@ -41,6 +41,19 @@ def _(rng):
     return lambda t: _kernel("silu_mul")(gate, up, threads=t), gate / (1 + np.exp(-np.float64(gate))) * up, 1e-6
 
 
+@check("softmax")
+def _(rng):
+    x = rng.standard_normal((200, 3001)).astype(np.float32)
+    e = np.exp(np.float64(x))
+    return lambda t: _kernel("softmax")(x, threads=t), e / e.sum(-1, keepdims=True), 1e-6
+
+
+@check("reduce_sum")
+def _(rng):
+    x = rng.standard_normal((300, 2001)).astype(np.float32)
+    return lambda t: _kernel("reduce_sum")(x, np.int64([1]), threads=t), np.float64(x).sum(1, keepdims=True), 1e-6
+
+
 @check("matmul")
 def _(rng):
     a, b = rng.standard_normal((130, 517)).astype(np.float32), rng.standard_normal((517, 301)).astype(np.float32)
@@ -66,6 +79,19 @@ def _(rng):
 def _(rng):
     x, w = rng.standard_normal((3, 512)).astype(np.float32), rng.standard_normal((1301, 512)).astype(np.float32)
     return lambda t: _kernel("PackedInt8Rows")(w, threads=t)(x, threads=t), np.float64(x) @ np.float64(w).T, 2e-2
+
+
+@check("dequantize_linear")
+def _(rng):
+    x, scale, zero = rng.integers(0, 256, (300, 1031), np.uint8), rng.standard_normal((300, 65)).astype(np.float32), rng.integers(0, 256, (300, 65), np.uint8)
+    spread = lambda v: np.repeat(np.float64(v), 16, 1)[:, :1031]
+    return lambda t: _kernel("dequantize_linear")(x, scale, zero, block_size=16, threads=t), (x - spread(zero)) * spread(scale), 1e-7
+
+
+@check("matmul_integer")
+def _(rng):
+    a, b = rng.integers(0, 256, (130, 517), np.uint8), rng.integers(-128, 128, (517, 301)).astype(np.int8)
+    return lambda t: _kernel("matmul_integer")(a, b, np.uint8(128), np.int8(-3), threads=t), (np.int64(a) - 128) @ (np.int64(b) + 3), 0
 
 
 @check("rotary_embedding")

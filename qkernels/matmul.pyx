@@ -1,4 +1,4 @@
-"""Products of float matrices: ai.onnx MatMul, and a constant matrix prepared once."""
+"""Products of float matrices: ai.onnx MatMul and Gemm, and a constant matrix prepared once."""
 cimport numpy as cnp
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
@@ -133,6 +133,107 @@ def matmul(a, b, *, out=None, threads=None):
     args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2] // itemsize, w.strides[w.ndim - 1] // itemsize
     args.widened, args.panels = NULL, args.y  # any pointer: b is to be packed
     _run(&args, n_threads, func)
+    return y
+
+
+cdef cnp.ndarray _gemm_operand(object x, int code, bint transposed, str func, str name):
+    """A matrix as the product reads it: strides that count whole elements."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, name)
+    if code >= 0 and _arrays.dtype_code(a) != code:
+        raise TypeError(f"{func}: {name}: expected dtype {_arrays.names_of(1 << code)}, got {a.dtype}")
+    if _arrays.dtype_code(a) < 0:
+        raise TypeError(f"{func}: {name}: expected dtype {_arrays.names_of(_arrays.FLOATS)}, got {a.dtype}")
+    if a.ndim != 2:
+        raise ValueError(f"{func}: {name}: expected 2 dimensions, got shape {_arrays.shape_of(a)}")
+    if not cnp.PyArray_ISALIGNED(a) or a.strides[0] % a.itemsize or a.strides[1] % a.itemsize:
+        a = _arrays.contiguous(a)
+    return (<object>a).T if transposed else a
+
+
+def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, threads=None):
+    """``alpha · A' · B' + beta · C``, A' and B' optionally transposed.
+
+    ONNX ai.onnx Gemm, since version 13, for float types. Everything is float32, rounded once to the result's type.
+
+    Parameters
+    ----------
+    a : array (M, K), float32, float16 or bfloat16; (K, M) with `transA`
+    b : array (K, N) of a's dtype; (N, K) with `transB`
+    c : array of a's dtype that broadcasts to (M, N), optional
+        Not read where beta is 0.
+    alpha, beta : float, default 1
+        In float32.
+    transA, transB : int, default 0
+    out : ndarray (M, N), optional
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray (M, N) of a's dtype
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.gemm(np.float32([[1, 2]]), np.float32([[3, 4]]), np.float32([10]), alpha=2.0, transB=1)
+    array([[32.]], dtype=float32)
+    """
+    cdef str func = "gemm"
+    cdef cnp.ndarray x = _gemm_operand(a, -1, transA != 0, func, "a"), w, y, z = None, bias = None, product
+    cdef int code = _arrays.dtype_code(x), n_threads = _arrays.num_threads(threads, func)
+    cdef qk_matmul_args args
+    cdef int64_t zero = 0
+    w = _gemm_operand(b, code, transB != 0, func, "b")
+    if x.shape[1] != w.shape[0]:
+        raise ValueError(f"{func}: b: expected K = {x.shape[1]} as a of shape {np.shape(a)} has, got shape {np.shape(b)}")
+    args.m, args.k, args.n = x.shape[0], x.shape[1], w.shape[1]
+    shape = (args.m, args.n)
+    for value, name in ((alpha, "alpha"), (beta, "beta")):
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
+            raise TypeError(f"{func}: {name}: expected a number, got {type(value).__name__}")
+    if c is not None:
+        z = _arrays.same_float_input(c, code, func, "c")
+        given = _arrays.shape_of(z)
+        if len(given) > 2 or any([g not in (1, s) for g, s in zip(given[::-1], shape[::-1])]):
+            raise ValueError(f"{func}: c: expected a shape that broadcasts to {shape}, got {given}")
+        if beta == 0:
+            z = None
+        elif beta == 1 and alpha == 1 and (len(given) < 2 or given[0] == 1):
+            bias = _arrays.contiguous(np.broadcast_to(z.reshape(-1), (args.n,)))
+            z = None
+    y = _arrays.output(out, shape, code, func)
+    if out is not None:
+        for value, name in ((a, "a"), (b, "b"), (c, "c")):
+            if value is not None and np.may_share_memory(y, value):
+                raise ValueError(f"{func}: out: overlaps {name}")
+    if not y.size:
+        return y
+    # what follows the product must see it before it is rounded
+    x, product = _arrays.contiguous(x), y
+    if z is not None or alpha != 1:
+        x = x.astype(np.float32)
+        product = y if code == _arrays.F32 else np.empty(shape, np.float32)
+    args.a_dtype, args.b_dtype = _arrays.dtype_code(x), code
+    args.bias = NULL if bias is None else cnp.PyArray_DATA(bias)
+    args.batches, args.a_rows = 1, args.m
+    args.a_batch = args.b_batch = &zero
+    args.a, args.b, args.y = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(product)
+    args.b_k_stride, args.b_n_stride = w.strides[0] // w.itemsize, w.strides[1] // w.itemsize
+    args.widened, args.panels = NULL, args.y  # any pointer: b is to be packed
+    _run(&args, n_threads, func)
+    if z is None and alpha == 1:
+        return y
+    scaled = <object>product
+    if alpha != 1:
+        scaled *= np.float32(alpha)
+    if z is not None:
+        scaled += np.float32(beta) * (<object>z).astype(np.float32)
+    if product is not y:
+        with np.errstate(over="ignore"):
+            y[...] = scaled
     return y
 
 

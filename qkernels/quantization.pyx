@@ -1,11 +1,16 @@
-"""Linear quantization: ai.onnx QuantizeLinear and DequantizeLinear, and 4-bit bytes packed and unpacked."""
+"""Linear quantization: ai.onnx QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger and QLinearMatMul,
+com.microsoft GatherBlockQuantized; 4-bit bytes."""
 cimport numpy as cnp
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free
+from posix.stdlib cimport posix_memalign
 
 from qkernels cimport _arrays, _runtime
 
 import ml_dtypes
 import numpy as np
+
+from qkernels.matmul import matmul
 
 cnp.import_array()
 
@@ -17,13 +22,33 @@ cdef extern from "quantization/quantization.h" nogil:
         void *y
         int code, value_dtype, scale_dtype, precision, vector
         int64_t outer, runs, length, last, outer_step, repeat, step
+    ctypedef struct qk_integer_args:
+        const uint8_t *a
+        const uint8_t *b
+        void *y
+        const int32_t *a_zero
+        const int32_t *b_zero
+        const float *a_scale
+        const float *b_scale
+        const int64_t *a_batch
+        const int64_t *b_batch
+        const int64_t *b_columns
+        uint8_t *rows
+        int32_t *sums
+        uint8_t *panels
+        float y_scale
+        int y_zero, y_code, a_signed, b_signed
+        int64_t batches, m, n, k, a_rows, b_k_stride, b_n_stride
+    void qk_range(int isa, int threads, const float *x, int64_t n, float *low, float *high)
+    void qk_integer_matmul(int isa, int threads, const qk_integer_args *args)
     int QK_I8, QK_U8, QK_I16, QK_U16, QK_I32, QK_I4, QK_U4, QK_I2, QK_U2, QK_VALUE
     void qk_dequantize(int isa, int threads, const qk_linear_args *args)
     void qk_quantize(int isa, int threads, const qk_linear_args *args)
 
-# elements for which starting a second thread pays; elements of a run where one scale serves the whole tensor
+# elements, and multiplications, for which starting a second thread pays; elements of a run where one scale serves the whole tensor
 cdef enum:
     GRAIN = 1 << 17
+    PRODUCTS = 1 << 20
     RUN = 1 << 12
 
 _E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
@@ -333,6 +358,420 @@ cdef object _divide_by_integers(cnp.ndarray a, cnp.ndarray s, object zero, objec
         quotient = np.clip(quotient, -2.0**24, 2.0**24) if result in _CODES else quotient
     return quantize_linear(quotient.astype(np.float32), np.ones(_arrays.shape_of(s), np.float32), zero, axis=axis, block_size=block_size,
                            output_dtype=result, saturate=saturate, out=out, threads=threads)
+
+
+def dynamic_quantize_linear(x, *, threads=None):
+    """Codes of the values' own range: uint8 with a scale and a zero point for the whole array.
+
+    ONNX ai.onnx DynamicQuantizeLinear, since version 11: ``scale = (max(0, x) - min(0, x)) / 255``, ``zero_point = round(-min / scale)``,
+    ``y = saturate(round(x / scale) + zero_point)``, in float32, rounded to nearest even. Where the specification leaves a hole: the scale is 1
+    for a range of 0 (and one whose 255th part is 0); NaNs do not count for the range and become 0; an infinity makes the scale infinite.
+
+    Parameters
+    ----------
+    x : array, float32
+    threads : int, optional
+
+    Returns
+    -------
+    y : ndarray uint8
+        x's shape.
+    y_scale : ndarray float32
+        0-d.
+    y_zero_point : ndarray uint8
+        0-d.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.dynamic_quantize_linear(np.float32([0, 2, -3, -2.5, 1.34, 0.5]))
+    (array([153, 255,   0,  26, 221, 179], dtype=uint8), array(0.01960784, dtype=float32), array(153, dtype=uint8))
+    """
+    cdef str func = "dynamic_quantize_linear"
+    cdef cnp.ndarray a = _arrays.float_input(x, _arrays.F32_ONLY, func, "x")
+    cdef int n_threads = _arrays.worth(_arrays.num_threads(threads, func), a.size, GRAIN)
+    cdef const float *data = <const float *>cnp.PyArray_DATA(a)
+    cdef int64_t n = a.size
+    cdef float smallest, largest
+    with nogil:
+        qk_range(_runtime.isa(), n_threads, data, n, &smallest, &largest)
+    low, high, steps = np.float32(smallest), np.float32(largest), np.float32(255)
+    with np.errstate(all="ignore"):
+        scale = (high - low) / steps
+        if np.isinf(scale) and np.isfinite(low) and np.isfinite(high):
+            scale = high / steps - low / steps
+        if scale == 0:
+            scale = np.float32(1)
+        zero = np.rint(np.clip(-low / scale, 0, 255))
+    zero_point = np.array(zero if zero == zero else 0, np.uint8)
+    scale = np.array(scale, np.float32)
+    return quantize_linear(a, scale, zero_point, threads=threads), scale, zero_point
+
+
+def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, block_size=128, quantize_axis=1, gather_axis=0, out=None, threads=None):
+    """Entries of block-quantized data, picked by index and dequantized: ``(code - zero_point) * scale``.
+
+    com.microsoft GatherBlockQuantized, since version 1. Codes, scales and zero points of the entries asked for are picked by NumPy, then
+    the kernel of `dequantize_linear` runs on them.
+
+    Parameters
+    ----------
+    data : array
+        uint8, `bits` for each code, packed along the last axis, the first in the lowest bits; ``ml_dtypes`` uint4 or int4; int8; or, without
+        zero points, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz or float4_e2m1fn.
+    indices : array of integers
+        Any shape, negative ones from the end. One outside the axis gives zeros: this operator's rule, unlike that of `gather`.
+    scales : array, float32, float16 or bfloat16
+        The codes' shape with ``ceil(D / block_size)`` for the D of `quantize_axis`. For the float types 1 on any other axis broadcasts.
+    zero_points : array of data's dtype, optional
+        scales' shape; for uint8 packed along the last axis as data is. Default ``2**(bits - 1)`` for uint8, 0 for the other types.
+    bits : {2, 4, 8}, default 4
+        For uint8 only.
+    block_size : int, default 128
+        A power of two, at least 16; for the float types also 0, one block along the axis.
+    quantize_axis : int, default 1
+    gather_axis : int, default 0
+        Must be 0 for uint8, and not `quantize_axis` where that is packed.
+    out : ndarray, optional
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        Shape ``shape[:gather_axis] + indices.shape + shape[gather_axis + 1:]`` for the codes' shape, scales' dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> data = np.full((2, 8), 0xAA, np.uint8)  # codes 10, zero point 8
+    >>> qkernels.gather_block_quantized(data, [1, 2], np.float32([[1], [0.5]]), block_size=16)[:, :3]
+    array([[1., 1., 1.],
+           [0., 0., 0.]], dtype=float32)
+    """
+    cdef str func = "gather_block_quantized"
+    cdef cnp.ndarray a = _arrays.as_array(data, func, "data"), index = _arrays.int_input(indices, func, "indices"), y
+    cdef int g_axis, q_axis, rank = a.ndim, per = 1
+    kind = a.dtype
+    is_float = kind in _SMALL_FLOATS[:5]
+    if not is_float and kind not in (np.uint8, np.int8, ml_dtypes.uint4, ml_dtypes.int4):
+        raise TypeError(f"{func}: data: expected dtype uint8, int8, uint4, int4, a float8 or float4_e2m1fn, got {kind}")
+    if not rank:
+        raise ValueError(f"{func}: data: expected at least 1 dimension, got a 0-d array")
+    g_axis, q_axis = _arrays.normalize_axis(gather_axis, rank, func, "gather_axis"), _arrays.normalize_axis(quantize_axis, rank, func, "quantize_axis")
+    shape = list(_arrays.shape_of(a))
+    if kind == np.uint8:
+        if bits not in (2, 4, 8):
+            raise ValueError(f"{func}: bits: expected 2, 4 or 8, got {bits}")
+        if g_axis:
+            raise ValueError(f"{func}: gather_axis: expected 0 for uint8, got {gather_axis}")
+        per = 8 // bits
+        if per > 1 and g_axis == q_axis:
+            raise ValueError(f"{func}: quantize_axis: expected another axis than gather_axis for packed codes, got {quantize_axis}")
+        shape[rank - 1] *= per
+        kind = np.dtype({2: ml_dtypes.uint2, 4: ml_dtypes.uint4, 8: np.uint8}[bits])
+    if isinstance(block_size, bool) or not hasattr(block_size, "__index__"):
+        raise TypeError(f"{func}: block_size: expected an int, got {type(block_size).__name__}")
+    if not (block_size == 0 and is_float) and (block_size < 16 or block_size & (block_size - 1)):
+        raise ValueError(f"{func}: block_size: expected a power of two, at least 16{', or 0' if is_float else ''}, got {block_size}")
+    block = max(1, shape[q_axis]) if block_size == 0 else block_size
+    s = <object>_arrays.float_input(scales, _arrays.FLOATS, func, "scales")
+    blocks = shape[:q_axis] + [-(-shape[q_axis] // block)] + shape[q_axis + 1:]
+    if s.ndim != rank or any([got != want and not (is_float and got == 1 and i != q_axis) for i, (got, want) in enumerate(zip(s.shape, blocks))]):
+        raise ValueError(f"{func}: scales: expected shape {tuple(blocks)}, got {s.shape}")
+    z = None
+    if zero_points is not None:
+        if is_float:
+            raise ValueError(f"{func}: zero_points: expected None for {kind}, got {_arrays.type_name(zero_points)}")
+        z = <object>_arrays.as_array(zero_points, func, "zero_points")
+        if z.dtype != a.dtype:
+            raise TypeError(f"{func}: zero_points: expected dtype {a.dtype}, got {z.dtype}")
+        packed = blocks[:rank - 1] + [-(-blocks[rank - 1] // per)]
+        if z.shape != tuple(packed):
+            raise ValueError(f"{func}: zero_points: expected shape {tuple(packed)}, got {z.shape}")
+    size = shape[g_axis]
+    picked = (<object>index).reshape(-1)
+    outside = (picked < -size) | (picked >= size)
+    picked = np.where(outside, 0, np.where(picked < 0, picked + size, picked))
+    flat = tuple(shape[:g_axis] + [picked.size] + shape[g_axis + 1:])
+    y = _arrays.output_of(out, tuple(shape[:g_axis]) + _arrays.shape_of(index) + tuple(shape[g_axis + 1:]), s.dtype, func)
+    if out is not None:
+        for other, name in ((a, "data"), (index, "indices"), (scales, "scales"), (zero_points, "zero_points")):
+            if other is not None and np.may_share_memory(y, np.asarray(other)):
+                raise ValueError(f"{func}: out: overlaps {name}")
+    if not y.size:
+        return y
+    if not size:
+        y[...] = 0
+        return y
+    codes = _spread(np.take(_bytes_of(a), picked, axis=g_axis), per, shape[rank - 1]).view(kind)
+    line = picked // block if g_axis == q_axis else picked
+    effective = 1 if g_axis == q_axis else block
+    if s.shape[g_axis] == 1 and is_float:
+        line = np.zeros_like(line)
+    s = np.take(s, line, axis=g_axis)
+    wanted = list(flat)
+    wanted[q_axis] = -(-flat[q_axis] // effective)
+    if z is not None:
+        z = _spread(np.take(_bytes_of(z), line, axis=g_axis), per, wanted[rank - 1]).view(kind)
+    elif a.dtype == np.uint8:
+        z = np.full(s.shape, 1 << (bits - 1), np.uint8).view(kind)
+    target = (<object>y).reshape(flat)
+    dequantize_linear(codes, np.broadcast_to(s, tuple(wanted)), z, axis=q_axis, block_size=effective, out=target, threads=threads)
+    if outside.any():
+        target[(slice(None),) * g_axis + (outside,)] = 0
+    return y
+
+
+cdef object _bytes_of(object a):
+    """The array's one-byte elements as uint8, any strides."""
+    return a.view(np.uint8) if a.dtype != np.uint8 else a
+
+
+cdef object _spread(object a, int per, int64_t last):
+    """Bytes along the last axis as `per` codes each, one in each byte, cut to `last`."""
+    cdef int i
+    if per == 1:
+        return a
+    wide = np.empty(a.shape[:a.ndim - 1] + (a.shape[a.ndim - 1] * per,), np.uint8)
+    for i in range(per):
+        wide[..., i::per] = a >> (8 // per * i) & ((1 << (8 // per)) - 1)
+    return np.ascontiguousarray(wide[..., :last])
+
+
+cdef object _matrix(object x, str func, str name):
+    """(array of uint8 or int8 with at least two dimensions, whether it was a vector, is it signed)."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, name)
+    if a.dtype != np.uint8 and a.dtype != np.int8:
+        raise TypeError(f"{func}: {name}: expected dtype uint8 or int8, got {a.dtype}")
+    if a.ndim == 0:
+        raise ValueError(f"{func}: {name}: expected at least 1 dimension, got a 0-d array")
+    return a
+
+
+cdef cnp.ndarray _per_line(object value, tuple lead, int64_t count, bint rows, object dtype, object kept, str func, str name):
+    """A scale or zero point for each row of a (or column of b): (prod(lead) * count) elements of type `kept`."""
+    cdef cnp.ndarray v = _arrays.as_array(value, func, name)
+    if dtype is not None and v.dtype != dtype:
+        raise TypeError(f"{func}: {name}: expected dtype {dtype}, got {v.dtype}")
+    if dtype is None and v.dtype not in _FLOATS:
+        raise TypeError(f"{func}: {name}: expected dtype float32, float16 or bfloat16, got {v.dtype}")
+    given = _arrays.shape_of(v)
+    wide = (<object>v).astype(kept)
+    if v.size == 1:
+        wide = wide.reshape(())
+    elif given != (count,):
+        full = lead + (count, 1)
+        if not rows:
+            full = lead + (1, count)
+        if len(given) != len(full) or given[len(given) - 2:] != full[len(full) - 2:] or \
+                any([g not in (1, f) for g, f in zip(given[:len(given) - 2], lead)]):
+            raise ValueError(f"{func}: {name}: expected one element, shape ({count},) or {full}, got {given}")
+        wide = wide.reshape(given[:len(given) - 2] + (count,))
+    return np.ascontiguousarray(np.broadcast_to(wide, lead + (count,))).reshape(-1)
+
+
+cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, object a_scale, object b_scale, object y_scale, object y_zero,
+                            object out, object threads, str func):
+    cdef cnp.ndarray x = _matrix(a, func, "a"), w = _matrix(b, func, "b"), y, az, bz, sa = None, sb = None, a_batch, b_batch, b_columns
+    cdef qk_integer_args args
+    cdef int n_threads = _arrays.num_threads(threads, func)
+    cdef int64_t rows_bytes, sums_bytes, panel_bytes, tasks
+    cdef void *scratch = NULL
+    a_type, b_type = x.dtype, w.dtype
+    a_shape, b_shape = _arrays.shape_of(x), _arrays.shape_of(w)
+    a_vector, b_vector = len(a_shape) == 1, len(b_shape) == 1
+    x = _arrays.contiguous(x)
+    if a_vector:
+        x = x.reshape(1, -1)
+    if b_vector:
+        w = w.reshape(-1, 1)
+    args.m, args.k, args.n = x.shape[x.ndim - 2], x.shape[x.ndim - 1], w.shape[w.ndim - 1]
+    if w.shape[w.ndim - 2] != args.k:
+        raise ValueError(f"{func}: b: expected shape ({'' if w.ndim == 2 else '..., '}{args.k}, N) for a of shape {a_shape}, got {b_shape}")
+    a_lead, b_lead = _arrays.shape_of(x)[:x.ndim - 2], _arrays.shape_of(w)[:w.ndim - 2]
+    try:
+        lead = np.broadcast_shapes(a_lead, b_lead)
+    except ValueError:
+        raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
+    az = _per_line(np.zeros((), a_type) if a_zero is None else a_zero, a_lead, args.m, True, a_type, np.int32, func, "a_zero_point")
+    bz = _per_line(np.zeros((), b_type) if b_zero is None else b_zero, b_lead, args.n, False, b_type, np.int32, func, "b_zero_point")
+    args.a_scale = args.b_scale = NULL
+    args.y_code, args.y_zero, args.y_scale = QK_I32, 0, 1
+    result = np.dtype(np.int32)
+    if a_scale is not None:
+        sa = _per_line(a_scale, a_lead, args.m, True, None, np.float32, func, "a_scale")
+        sb = _per_line(b_scale, b_lead, args.n, False, None, np.float32, func, "b_scale")
+        args.a_scale, args.b_scale = <const float *>cnp.PyArray_DATA(sa), <const float *>cnp.PyArray_DATA(sb)
+        result = y_zero.dtype
+        args.y_code = QK_U8 if result == np.uint8 else QK_I8
+        args.y_zero, args.y_scale = int(y_zero.reshape(-1)[0]), float(y_scale.astype(np.float32).reshape(-1)[0])
+    y = _arrays.output_of(out, lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,)), result, func)
+    if out is not None:
+        for other, name in ((a, "a"), (b, "b")):
+            if np.may_share_memory(y, other):
+                raise ValueError(f"{func}: out: overlaps {name}")
+    if not y.size:
+        return y
+    args.a_rows = args.m
+    for size in a_lead:
+        args.a_rows *= size
+    if w.size == args.k * args.n and lead == a_lead: # without batches in b, a's are rows
+        args.m, lead, a_lead, b_lead = args.a_rows, (), (), ()
+        w = w.reshape(args.k, args.n) if w.ndim > 2 else w
+    a_batch = _batches(a_lead, lead, args.m)
+    b_columns = _batches(b_lead, lead, args.n)
+    b_batch = _strided_batches(b_lead, lead, (<object>w).strides)
+    args.batches = a_batch.size
+    args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_batch), <const int64_t *>cnp.PyArray_DATA(b_batch)
+    args.b_columns = <const int64_t *>cnp.PyArray_DATA(b_columns)
+    args.a, args.b, args.y = <const uint8_t *>cnp.PyArray_DATA(x), <const uint8_t *>cnp.PyArray_DATA(w), cnp.PyArray_DATA(y)
+    args.a_zero, args.b_zero = <const int32_t *>cnp.PyArray_DATA(az), <const int32_t *>cnp.PyArray_DATA(bz)
+    args.a_signed, args.b_signed = a_type == np.int8, b_type == np.int8
+    args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2], w.strides[w.ndim - 1]
+    tasks = args.batches * ((args.n + 15) // 16) * ((args.m + 511) // 512)
+    n_threads = _arrays.worth(n_threads, args.batches * args.m * args.n * (args.k + 1), PRODUCTS)
+    if n_threads > tasks:
+        n_threads = <int>tasks
+    rows_bytes = (args.a_rows * ((args.k + 3) // 4 * 4) + 63) // 64 * 64
+    sums_bytes = (args.a_rows * 4 + 63) // 64 * 64
+    panel_bytes = n_threads * 4 * (64 + 64 * ((args.k + 3) // 4))
+    if posix_memalign(&scratch, 64, rows_bytes + sums_bytes + panel_bytes + 64):
+        raise MemoryError(f"{func}: {rows_bytes + sums_bytes + panel_bytes} bytes of scratch")
+    args.rows = <uint8_t *>scratch
+    args.sums = <int32_t *>(args.rows + rows_bytes)
+    args.panels = args.rows + rows_bytes + sums_bytes
+    with nogil:
+        qk_integer_matmul(_runtime.isa(), n_threads, &args)
+        free(scratch)
+    return y
+
+
+cdef cnp.ndarray _strided_batches(tuple own, tuple lead, tuple strides):
+    """Offset of each batch of the broadcast shape `lead`, for an operand with leading dimensions `own` at these strides."""
+    offsets = np.zeros(lead, np.int64)
+    for axis, (size, stride) in enumerate(zip(own, strides), len(lead) - len(own)):
+        if size > 1:
+            offsets += (np.arange(size, dtype=np.int64) * stride).reshape((-1,) + (1,) * (len(lead) - 1 - axis))
+    return np.ascontiguousarray(offsets).reshape(-1)
+
+
+cdef cnp.ndarray _batches(tuple own, tuple lead, int64_t lines):
+    """The same for contiguous batches of `lines` each."""
+    strides = []
+    for size in reversed(own):
+        strides.insert(0, lines)
+        lines *= size
+    return _strided_batches(own, lead, tuple(strides))
+
+
+def matmul_integer(a, b, a_zero_point=None, b_zero_point=None, *, out=None, threads=None):
+    """Matrix product of 8-bit integers less their zero points, exact in int32.
+
+    ONNX ai.onnx MatMulInteger, since version 10. Sums that do not fit wrap modulo 2**32; nothing saturates on the way.
+
+    Parameters
+    ----------
+    a : array (..., M, K) or (K,), uint8 or int8
+    b : array (..., K, N) or (K,), uint8 or int8
+        Leading dimensions broadcast against a's, as in NumPy.
+    a_zero_point : array of a's dtype, optional
+        One element; (M,), one for each row; or (..., M, 1) with a's leading dimensions or ones.
+    b_zero_point : array of b's dtype, optional
+        One element; (N,), one for each column; or (..., 1, N) with b's leading dimensions or ones.
+    out : ndarray int32, optional
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray int32
+        (..., M, N), without the dimensions that vectors lack.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.matmul_integer(np.uint8([[1, 2], [3, 4]]), np.eye(2, dtype=np.uint8), np.uint8([1, 3]))
+    array([[0, 1],
+           [0, 1]], dtype=int32)
+    """
+    return _integer_matmul(a, b, a_zero_point, b_zero_point, None, None, None, None, out, threads, "matmul_integer")
+
+
+def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, y_zero_point, *, out=None, threads=None):
+    """Matrix product of quantized operands, quantized: ``saturate(round(Σ (a - za) (b - zb) · (a_scale · b_scale / y_scale)) + zy)``.
+
+    ONNX ai.onnx QLinearMatMul, since version 10, and 21. The sum is exact in int32, its scaling float32, rounding to nearest even. Operands or results
+    in float8 (version 21) are widened by NumPy and go through the float32 product.
+
+    Parameters
+    ----------
+    a, b : array, uint8 or int8
+        As in `matmul_integer`; also float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 and float8_e5m2fnuz of ``ml_dtypes``.
+    a_scale, b_scale : array, float32, float16 or bfloat16
+        One element, or one for each row of a and each column of b: (M,) or (..., M, 1), (N,) or (..., 1, N).
+    a_zero_point, b_zero_point : array of a's and b's dtype
+        In the same shapes.
+    y_scale : array with one element, float32, float16 or bfloat16
+    y_zero_point : array with one element
+        Its dtype is the result's.
+    out : ndarray, optional
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        (..., M, N), without the dimensions that vectors lack.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> half = np.float32(0.5)
+    >>> qkernels.qlinear_matmul(np.uint8([[130, 126]]), half, np.uint8(128), np.int8([[4], [-4]]), half, np.int8(0), half, np.uint8(10))
+    array([[18]], dtype=uint8)
+    """
+    cdef str func = "qlinear_matmul"
+    ys, yz = _arrays.as_array(y_scale, func, "y_scale"), _arrays.as_array(y_zero_point, func, "y_zero_point")
+    for value, name in ((a_zero_point, "a_zero_point"), (b_zero_point, "b_zero_point"), (a_scale, "a_scale"), (b_scale, "b_scale")):
+        _arrays.as_array(value, func, name)
+    if ys.dtype not in _FLOATS:
+        raise TypeError(f"{func}: y_scale: expected dtype float32, float16 or bfloat16, got {ys.dtype}")
+    for value, name in ((ys, "y_scale"), (yz, "y_zero_point")):
+        if value.size != 1:
+            raise ValueError(f"{func}: {name}: expected one element, got shape {value.shape}")
+    x, w = _arrays.as_array(a, func, "a"), _arrays.as_array(b, func, "b")
+    small = _SMALL_FLOATS[:4]
+    for value, name in ((x, "a"), (w, "b"), (yz, "y_zero_point")):
+        if value.dtype not in small and value.dtype != np.uint8 and value.dtype != np.int8:
+            raise TypeError(f"{func}: {name}: expected dtype uint8, int8 or a float8, got {value.dtype}")
+    if x.dtype not in small and w.dtype not in small and yz.dtype not in small:
+        return _integer_matmul(a, b, a_zero_point, b_zero_point, a_scale, b_scale, ys, yz, out, threads, func)
+    wide = []
+    for value, scale, zero, name, rows in ((x, a_scale, a_zero_point, "a", True), (w, b_scale, b_zero_point, "b", False)):
+        if value.ndim == 0:
+            raise ValueError(f"{func}: {name}: expected at least 1 dimension, got a 0-d array")
+        matrix = value.reshape((1, -1) if rows else (-1, 1)) if value.ndim == 1 else value
+        lead, count = matrix.shape[:matrix.ndim - 2], matrix.shape[matrix.ndim - 2 if rows else matrix.ndim - 1]
+        z = _per_line(zero, lead, count, rows, value.dtype, np.float32, func, f"{name}_zero_point")
+        s = _per_line(scale, lead, count, rows, None, np.float32, func, f"{name}_scale")
+        lines = lead + ((count, 1) if rows else (1, count))
+        wide.append(((matrix.astype(np.float32) - (<object>z).reshape(lines)) * (<object>s).reshape(lines)).reshape(value.shape))
+    return quantize_linear(matmul(wide[0], wide[1], threads=threads), ys.astype(np.float32).reshape(()), yz.reshape(()), out=out, threads=threads)
 
 
 def pack_int4(x):

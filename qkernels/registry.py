@@ -98,6 +98,7 @@ KERNELS = (
     Kernel("reduce_max", "reduction", (*NUMBERS, "bool"), "maximum over axes, NaN before all", "", "ReduceMax", (13, 18, 20)),
     # matmul
     Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", (13,)),
+    Kernel("gemm", "matmul", FLOATS, "α · A' · B' + β · C", "", "Gemm", (13,)),
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
     Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
@@ -109,6 +110,12 @@ KERNELS = (
            "", "QuantizeLinear", (13, 19, 21, 23, 24, 25, 28)),
     Kernel("dequantize_linear", "quantization", CODES, "values of codes; float codes through a table", "", "DequantizeLinear",
            (13, 19, 21, 23, 24, 25, 28)),
+    Kernel("dynamic_quantize_linear", "quantization", ("float32",), "uint8 codes of the values' own range", "", "DynamicQuantizeLinear", (11,)),
+    Kernel("matmul_integer", "quantization", ("uint8", "int8"), "8-bit product, exact in int32", "", "MatMulInteger", (10,)),
+    Kernel("qlinear_matmul", "quantization", ("uint8", "int8", *CODES[9:13]), "8-bit product with a quantized result; float8 through float32",
+           "", "QLinearMatMul", (10, 21)),
+    Kernel("gather_block_quantized", "quantization", (*CODES[:2], "int4", "uint4", *CODES[9:14]), "entries of block-quantized data, dequantized",
+           "com.microsoft", "GatherBlockQuantized", (1,)),
     Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
     Kernel("unpack_int4", "quantization", ("int4", "uint4"), "the elements of such bytes", layout=True),
     # rotary

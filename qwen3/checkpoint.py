@@ -19,7 +19,7 @@ import numpy as np
 from qwen3._extras import require
 from qwen3.config import is_integer, read_json
 
-__all__ = ["Checkpoint", "CheckpointError", "resolve", "tensor_shapes"]
+__all__ = ["Checkpoint", "CheckpointError", "is_onnx", "resolve", "tensor_shapes"]
 
 DEMO = pathlib.Path(__file__).parent / "demo"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -77,6 +77,16 @@ def resolve(path=None):
         raise CheckpointError(f"{path}: expected a model directory or the id of a model in the local cache; there is no directory "
                               f"{directory.absolute()} and no config.json of {path} in {cache} (HF_HOME, HF_HUB_CACHE; nothing is downloaded)")
     return pathlib.Path(config).parent
+
+
+def is_onnx(path):
+    """Whether a path is an ONNX model: a .onnx file, or a directory with one and without safetensors."""
+    if path is None:
+        return False
+    path = pathlib.Path(path).expanduser()
+    if path.is_file():
+        return path.suffix == ".onnx"
+    return path.is_dir() and any(path.glob("*.onnx")) and not any(path.glob("*.safetensors"))
 
 
 def tensor_shapes(config):

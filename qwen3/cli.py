@@ -49,7 +49,7 @@ def _silence_stdout():
 
 
 _threads = click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default the physical cores that the process may use.")
-_weights = click.option("--weights", type=click.Choice(WEIGHTS), default="int4", show_default=True, help="How the matrices are packed.")
+_weights = click.option("--weights", type=click.Choice(WEIGHTS), help="How the matrices are packed; int4 by default. An ONNX graph has its own.")
 
 
 @cli.command()
@@ -165,7 +165,48 @@ def _peak_memory():
 @_weights
 @_reports_mistakes
 def inspect(model, weights):
-    """Show what a checkpoint holds and how it would be packed, without loading it."""
+    """Show what a checkpoint holds and how it would be packed, or what runs each node of an ONNX graph and why, without loading it."""
+    from qwen3.checkpoint import is_onnx
+
+    if is_onnx(model):
+        from qwen3.onnx_inspection import describe_graph
+
+        text = describe_graph(model)
+        click.echo(text)
+        sys.exit(1 if text.startswith("unsupported") else 0)
     from qwen3.inspection import describe
 
-    click.echo(describe(model, weights))
+    click.echo(describe(model, weights or "int4"))
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True, help="Length of the prefill.")
+@click.option("--tokens", type=click.IntRange(1), default=16, show_default=True, help="Tokens to decode after it.")
+@click.option("--activations", type=click.Choice(ACTIVATIONS), default="int16", show_default=True, help="Precision of the matrices' inputs.")
+@click.option("--kv", type=click.Choice(KV), default="f16", show_default=True, help="Precision of the key-value cache.")
+@_threads
+@_reports_mistakes
+def profile(model, prompt_tokens, tokens, **options):
+    """Time, bytes and calls per operator of an ONNX graph, in prefill and in decoding."""
+    from qwen3.onnx_inspection import profile_graph
+
+    click.echo(profile_graph(model, prompt=prompt_tokens, tokens=tokens, **options))
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("out", type=click.Path())
+@click.option("--contract", type=click.Choice(("ort-int4", "float", "int4-qdq")), default="ort-int4", show_default=True, help="Which graph to write.")
+@click.option("--dtype", type=click.Choice(("bf16", "f32")), help="Of the float and int4-qdq graphs; bf16 by default.")
+@click.option("--accuracy-level", type=click.IntRange(0, 4), default=4, show_default=True, help="What ort-int4 permits activations to be: 4 is int8.")
+@_threads
+@_reports_mistakes
+def export(model, out, **options):
+    """Write the checkpoint MODEL as an ONNX decoder graph into the directory OUT."""
+    from qwen3.onnx_export import export as write
+
+    with _progress() as progress:
+        metadata = write(model, out, progress=progress, **options)
+    graph = metadata["graph"]
+    click.echo(f"{out}: {metadata['contract']}, {graph['nodes']} nodes, {graph['initializers']} initializers", err=True)

@@ -133,7 +133,7 @@ class Qwen3Config:
             config.fail("head_dim", "an even number, as rotary embedding turns pairs")
         max_positions = config.integer("max_position_embeddings")
         theta, yarn = _rope(config, max_positions)
-        eos = {*config.token_ids("eos_token_id"), *generation.token_ids("eos_token_id"), *_tokenizer_eos(directory)}
+        eos = {*config.token_ids("eos_token_id"), *generation.token_ids("eos_token_id"), *tokenizer_eos(directory)}
         return cls(
             hidden_size=config.integer("hidden_size"),
             intermediate_size=config.integer("intermediate_size"),
@@ -310,7 +310,7 @@ def _yarn(config, scaling, max_positions):
                        truncate=scaling.boolean("truncate", True))
 
 
-def _tokenizer_eos(directory):
+def tokenizer_eos(directory):
     """Ids of the tokenizer's eos token and of <|im_end|>, which ends a turn whatever the configuration says."""
     settings = read_json(directory / "tokenizer_config.json", optional=True)
     eos = settings.get("eos_token")

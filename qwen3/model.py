@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 
 import qkernels
-from qwen3.checkpoint import EMBEDDING, Checkpoint, resolve, tensor_shapes
+from qwen3.checkpoint import EMBEDDING, Checkpoint, is_onnx, resolve, tensor_shapes
 from qwen3.config import Qwen3Config, is_integer, rotary_tables
 from qwen3.generate import generate
 from qwen3.tokenizer import Tokenizer
@@ -19,16 +19,16 @@ BLOCK_SIZE = 32
 DEFAULT_CONTEXT = 4096
 
 
-def load(path=None, *, weights="int4", activations="int16", threads=None, max_context=DEFAULT_CONTEXT, kv="f16", progress=None):
-    """Load a dense Qwen3 from a Hugging Face directory.
+def load(path=None, *, weights=None, activations="int16", threads=None, max_context=DEFAULT_CONTEXT, kv="f16", progress=None):
+    """Load a dense Qwen3 from a Hugging Face directory, or a decoder graph from an ONNX directory or file.
 
     Parameters
     ----------
     path : str or os.PathLike, optional
         A directory, or a hub id that is in the local cache; by default the demo model of this package.
-    weights : {"int4", "int8", "bf16", "f32"}
+    weights : {"int4", "int8", "bf16", "f32"}, default "int4"
         How the projections and the head are kept: 4 bits in blocks of 32 (rounded to nearest, symmetric), 8 bits with a scale per row, or floats.
-        The embedding is read from the mapped file as it is.
+        The embedding is read from the mapped file as it is. An ONNX graph has weights of its own: only None.
     activations : {"int16", "int8", "f32"}
         How activations enter products with integer weights. Products with float weights take float32 whatever this says, except that
         "int8" is then refused.
@@ -44,10 +44,11 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
     Returns
     -------
     Qwen3Model
+        Of an ONNX graph a `qwen3.onnx_decoder.OnnxDecoder`, which is one.
 
     Raises
     ------
-    ConfigError, CheckpointError
+    ConfigError, CheckpointError, OnnxError
         Naming the file, what was expected and what it holds; before any weight is packed.
     ValueError
         For an argument.
@@ -59,6 +60,10 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
     >>> model.forward([1, 2, 3], model.new_cache()).shape == (1, model.config.vocab_size)
     True
     """
+    graph = is_onnx(path)
+    if graph and weights is not None:
+        raise ValueError(f"load: weights: expected None for an ONNX graph, which has its own, got {weights!r}")
+    weights = weights or "int4"
     for name, value, choices in (("weights", weights, WEIGHTS), ("activations", activations, ACTIVATIONS), ("kv", kv, tuple(CACHE_DTYPES))):
         if value not in choices:
             raise ValueError(f"load: {name}: expected one of {', '.join(choices)}, got {value!r}")
@@ -66,6 +71,10 @@ def load(path=None, *, weights="int4", activations="int16", threads=None, max_co
         raise ValueError(f"load: activations: int8 needs integer weights, got weights={weights!r}")
     if not is_integer(max_context) or max_context < 1:
         raise ValueError(f"load: max_context: expected an integer >= 1, got {max_context!r}")
+    if graph:
+        from qwen3.onnx_decoder import OnnxDecoder
+
+        return OnnxDecoder(path, activations=activations, threads=threads, max_context=max_context, kv=kv, progress=progress)
     directory = resolve(path)
     config = Qwen3Config.from_directory(directory)
     if max_context > config.max_position_embeddings:

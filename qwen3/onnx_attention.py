@@ -1,8 +1,9 @@
 """Attention nodes on the persistent cache: one call for the norms of q and k, the rotation, the append and the attention itself."""
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import qkernels
+from qwen3.onnx_file import OnnxError, Tensor
 from qwen3.onnx_patterns import Step
 
 __all__ = ["lower"]
@@ -12,7 +13,7 @@ def lower(low, node):
     """Turn an attention node with past inputs and present outputs into a step on the cache, or leave it, with the reason in its status."""
     reason = (_group_query if node.op.startswith("com") else _standard)(low, node)
     if reason:
-        low.uncached = [*getattr(low, "uncached", []), f"{node.name}: {reason}"]
+        low.uncached.append(f"{node.name}: {reason}")
 
 
 def _leaves(low, name):
@@ -117,13 +118,13 @@ def _source(low, nodes, parts, widths):
     return None, []
 
 
-def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out):
+def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False):
     """The step; `parts` are q, k and v, or q alone with all three in it."""
     layer = low.cache_layers
     inputs, why = list(parts), []
     if parts[1] is None:
         inputs = [parts[0]]
-    elif d is not None:
+    elif d is not None and three:
         source, extra = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
         if source is not None:
             inputs, nodes = [source], [*extra, *nodes]
@@ -140,19 +141,346 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
         options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads)
 
         def run(arrays, context):
+            if not three:
+                arrays = [a.transpose(0, 2, 1, 3).reshape(a.shape[0], a.shape[2], -1) for a in arrays]
             qkv = arrays[0] if len(arrays) == 1 else np.concatenate(arrays, -1)
+            dtype = qkv.dtype
+            if dtype != np.float32:
+                qkv = qkernels.cast(qkv, np.float32)
             width = qkv.shape[-1] * heads // (heads + 2 * kv_heads)
             y = context.new((*qkv.shape[:-1], width))
-            return (qkernels.cached_attention(context.cache, layer, qkv, out=y, **options),)
+            y = qkernels.cached_attention(context.cache, layer, qkv, out=y, **options)
+            y = y if dtype == np.float32 else qkernels.cast(y, dtype)
+            return (y if three and not unflatten else y.reshape(*y.shape[:-1], heads, -1).transpose(0, 2, 1, 3),)
 
         return run
 
     low.cache_layers += 1
     low.cache_shape = (kv_heads, d)
-    low.cache_positions = min([getattr(low, "cache_positions", 2**31 - 1), *(low.constants[n].shape[0] for n in tables.values())])
-    low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=True, aliases=False))
+    if tables:
+        low.rotary = tables["cos"], tables["sin"]
+        low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in tables.values()))
+    low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False))
     return None
 
 
 def _standard(low, node):
-    return "ai.onnx Attention has no cached form here yet"
+    a = node.attributes
+    q, k, v, mask, past_k, past_v, padding = (node.inputs + [None] * 7)[:7]
+    outputs = node.outputs + [None] * (4 - len(node.outputs))
+    if outputs[3] is not None or padding is not None:
+        return "its scores are asked for" if outputs[3] is not None else "nonpad_kv_seqlen has no cached form here"
+    if a.get("softcap", 0.0) or a.get("left_window_size", -1) != -1 or a.get("right_window_size", -1) not in (-1, 0):
+        return "softcap and windows have no cached form here"
+    three = a.get("q_num_heads") is not None
+    heads = a.get("q_num_heads") or _heads_before(low, q)
+    if heads is None:
+        return "the number of its heads is not to be seen"
+    nodes, kv_heads, d, kind = [node], a.get("kv_num_heads"), None, TensorProto.FLOAT
+    if past_k is not None:
+        if not _cache_pair(low, node, (past_k, past_v), outputs[1:3]):
+            return "its past and present are not an input and an output of the graph"
+    else:
+        # keys and values may be repeated for their query heads, and the past may be joined outside of the node
+        (k, k_nodes), (v, v_nodes) = _unrepeated(low, k, node, heads), _unrepeated(low, v, node, heads)
+        readers = [(k_nodes or nodes)[0], (v_nodes or nodes)[0]]
+        repeats = [*k_nodes, *v_nodes]
+        nodes = [*repeats, node]
+        joined = [_joined(low, name, reader) for name, reader in zip((k, v), readers, strict=True)]
+        if all(j is not None for j in joined):
+            (past_k, k, _, first), (past_v, v, _, second) = joined
+            nodes = [*first, *second, *nodes]
+        elif any("past" in n for n in low.graph.inputs) or any(o is not None for o in outputs[1:3]):
+            return "its keys and values are not joined with an input of the graph"
+        elif repeats:
+            kv_heads = _heads_before(low, k)
+    if past_k is not None:
+        kind, shape = low.graph.inputs[past_k]
+        if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
+            return f"the shape of {past_k} does not say how many heads there are"
+        kv_heads, d = shape[1], shape[3] if isinstance(shape[3], int) else None
+    kv_heads = kv_heads or _heads_before(low, k)
+    if kv_heads is None or heads % kv_heads:
+        return "the number of its key heads is not to be seen"
+    if mask is not None or not a.get("is_causal", 0):
+        problem = _causal(low, node, mask, bool(a.get("is_causal", 0)))
+        if problem:
+            return problem
+    d = d or _head_size(low, q)
+    if d is None:
+        return "the size of its heads is not to be seen"
+    fused = _fused(low, node, (q, k, v), heads, kv_heads, d, three) if kind == TensorProto.FLOAT and _is_float32(low) else None
+    if fused is None:
+        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), outputs[0], three)
+    parts, norms, epsilon, tables, before = fused
+    emit = _emit if three else _emit_flat
+    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), outputs[0])
+
+
+def _fused(low, node, parts, heads, kv_heads, d, three):
+    """(parts, norms, epsilon, tables, nodes): q, k and v before their norms, rotation and the split into heads; None where that is another form."""
+    peel = _peel_three if three else _peel_four
+    found = []
+    for name, n in zip(parts, (heads, kv_heads, kv_heads), strict=True):
+        readers = low.readers[name]
+        peeled = peel(low, name, readers[0], n, d) if len(readers) == 1 else None
+        if peeled is None:
+            return None
+        found.append(peeled)
+    q, k, v = found
+    if v["scale"] or v["turn"] or bool(q["scale"]) != bool(k["scale"]) or bool(q["turn"]) != bool(k["turn"]) or q["scale"] and q["epsilon"] != k["epsilon"]:
+        return None
+    tables = {}
+    if q["turn"]:
+        tables = _tables(low, q["turn"]) if _same_turn(low, q["turn"], k["turn"]) else None
+        if tables is None:
+            return None
+    norms = {"q_norm": q["scale"], "k_norm": k["scale"]} if q["scale"] else {}
+    return tuple(f["source"] for f in found), norms, q["epsilon"], tables, [n for f in found for n in f["nodes"]]
+
+
+def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out):
+    """The step for q, k and v with their heads side by side, where the result goes back to that form: the Transpose and Reshape after it go with it."""
+    after = low.readers.get(out, ())
+    if len(after) == 1 and after[0].op == "Transpose" and after[0].attributes.get("perm") == [0, 2, 1, 3] and low.only_reader(out, after[0]):
+        flat = low.readers.get(after[0].outputs[0], ())
+        if len(flat) == 1 and flat[0].op == "Reshape" and low.only_reader(after[0].outputs[0], flat[0]):
+            target = low.small(flat[0].inputs[1])
+            if target and len(target) == 3 and target[-1] in (heads * d, -1):
+                return _emit(low, node, [*nodes, after[0], flat[0]], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat[0].outputs[0], True)
+    return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True)
+
+
+def _is_float32(low):
+    """Whether no tensor of the graph that could be an activation has another float type."""
+    return not any(t.kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16) and len(t.shape) == 1 for t in low.constants.values())
+
+
+def _head_size(low, name):
+    """The head size of a four-dimensional query, from the Reshape before it."""
+    for _ in range(12):
+        node = low.producer.get(name, (None,))[0]
+        if node is None or not node.inputs or node.inputs[0] is None:
+            return None
+        if node.op == "Reshape":
+            target = low.small(node.inputs[1])
+            return target[3] if target and len(target) == 4 and target[3] > 0 else None
+        name = node.inputs[0]
+    return None
+
+
+def _unrepeated(low, name, reader, heads):
+    """(value, nodes): keys or values before Unsqueeze, Expand and Reshape made one for each query head of them."""
+    reshape = low.made_by(name, "Reshape")
+    expand = reshape and low.made_by(reshape.inputs[0], "Expand")
+    unsqueeze = expand and low.made_by(expand.inputs[0], "Unsqueeze")
+    if not unsqueeze or not (low.only_reader(name, reader) and low.only_reader(reshape.inputs[0], reshape) and low.only_reader(expand.inputs[0], expand)):
+        return name, []
+    target = low.small(reshape.inputs[1])
+    if low.small(unsqueeze.inputs[1]) != [2] or not target or len(target) != 4 or target[1] != heads:
+        return name, []
+    return unsqueeze.inputs[0], [unsqueeze, expand, reshape]
+
+
+def _joined(low, name, reader):
+    """(past, new value, present, nodes) of keys or values that are Concat(past, new) and go nowhere but here and out of the graph."""
+    concat = low.made_by(name, "Concat")
+    if concat is None or len(concat.inputs) != 2 or concat.attributes.get("axis") not in (2, -2) or low.readers.get(name) != [reader] or name in low.outputs:
+        return None
+    past, new = concat.inputs
+    if past not in low.graph.inputs or name not in low.graph.outputs:
+        return None
+    # what else reads the past may only ask for its shape
+    if any(r is not concat and r.op != "Shape" for r in low.readers[past]):
+        return None
+    return past, new, name, [concat]
+
+
+def _peel_three(low, name, reader, heads, d):
+    """What made q, k or v of three dimensions: a rotation of a norm of the source, both optional."""
+    found = {"source": name, "scale": None, "epsilon": 1e-6, "turn": None, "nodes": []}
+    node = low.made_by(name, "RotaryEmbedding")
+    if node is not None and low.only_reader(name, reader):
+        found |= {"turn": node, "nodes": [node], "source": node.inputs[0]}
+        reader, name = node, node.inputs[0]
+    peeled = _peel(low, name, reader, heads * d, d)
+    if peeled is not None:
+        found |= {"source": peeled[0], "scale": peeled[1], "epsilon": peeled[2], "nodes": [*peeled[3], *found["nodes"]]}
+    return found
+
+
+def _peel_four(low, name, reader, heads, d):
+    """What made q, k or v of four dimensions: rotation, Transpose and norm in any order after a Reshape to heads; None without the Reshape."""
+    found = {"source": None, "scale": None, "epsilon": 1e-6, "turn": None, "nodes": []}
+    turned = False
+    for _ in range(4):
+        node = low.producer.get(name, (None,))[0]
+        if node is None or node in low.claimed or not low.only_reader(name, reader):
+            return None
+        found["nodes"].insert(0, node)
+        if node.op == "Reshape":
+            target = low.small(node.inputs[1])
+            if not turned or not target or len(target) != 4 or target[2:] != [heads, d]:
+                return None
+            return found | {"source": node.inputs[0]}
+        if node.op == "Transpose" and node.attributes.get("perm") == [0, 2, 1, 3] and not turned:
+            turned = True
+        elif node.op == "RotaryEmbedding" and found["turn"] is None and found["scale"] is None:
+            if not turned and node.inputs[0] in low.producer and node.attributes.get("num_heads", heads) not in (0, heads):
+                return None
+            found["turn"] = node
+        elif (norm := low._rms_of(node)) is not None and found["scale"] is None:
+            t = low.constants.get(norm[1])
+            if t is None or t.shape != (d,) or t.kind != TensorProto.FLOAT or norm[3] not in (-1, 3):
+                return None
+            found |= {"scale": norm[1], "epsilon": norm[2]}
+        else:
+            return None
+        reader, name = node, node.inputs[0]
+    return None
+
+
+def _same_turn(low, a, b):
+    """Whether q and k are turned by the same angles."""
+    if a is None or b is None or len(a.inputs) != len(b.inputs):
+        return False
+    keys = ("interleaved", "rotary_embedding_dim")
+    if any(a.attributes.get(key, 0) != b.attributes.get(key, 0) for key in keys):
+        return False
+    return all(x == y or _same_value(low, x, y) for x, y in zip(a.inputs[1:], b.inputs[1:], strict=True))
+
+
+def _same_value(low, x, y):
+    """Whether two values are made by the same operator from the same inputs."""
+    a, b = (low.producer.get(n, (None, 0)) for n in (x, y))
+    return (a[0] is not None and b[0] is not None and a[1] == b[1] and a[0].op == b[0].op and a[0].attributes == b[0].attributes
+            and all(m == n or _same_value(low, m, n) for m, n in zip(a[0].inputs, b[0].inputs, strict=True)))
+
+
+def _tables(low, node):
+    """{"cos": name, "sin": name} of constants with a row for each position, for a rotation of whole heads by halves; else None."""
+    if node.attributes.get("interleaved", 0):
+        return None
+    cos, sin = node.inputs[1:3]
+    if node.attributes.get("whole"):
+        tables = {"cos": _table_of(low, cos, node.attributes["half"]), "sin": _table_of(low, sin, node.attributes["half"])}
+        return tables if all(tables.values()) else None
+    positions = node.inputs[3] if len(node.inputs) > 3 else None
+    partial = node.attributes.get("rotary_embedding_dim", 0)
+    if positions is not None:
+        tables = [low.constants.get(n) for n in (cos, sin)]
+        if any(t is None or len(t.shape) != 2 or t.kind != TensorProto.FLOAT for t in tables) or partial not in (0, 2 * tables[0].shape[1]):
+            return None
+        return None if _counts(low, positions) else {"cos": cos, "sin": sin}
+    if partial:
+        return None
+    tables = {"cos": _table_of(low, cos), "sin": _table_of(low, sin)}
+    return tables if all(tables.values()) else None
+
+
+def _table_of(low, name, half=None):
+    """A constant with the rows that a value of shape (1, tokens, n) has at each position, if it depends on nothing else; its name, or None.
+
+    With `half` the value is (1, 1, tokens, 2 · half), the same twice.
+    """
+    key = f"{name} at every position"
+    if key in low.constants:
+        return key
+    try:
+        whole = _evaluate(low, name, 0, low.positions)
+        if half is not None:
+            if whole.ndim != 4 or whole.shape[1] != 1 or whole.shape[3] != 2 * half or not np.array_equal(whole[..., :half], whole[..., half:]):
+                return None
+            whole = whole[:, 0]
+        if whole.ndim != 3 or whole.shape[:2] != (1, low.positions) or whole.dtype != np.float32:
+            return None
+        for past, new in _samples(low):
+            if not np.array_equal(_evaluate(low, name, past, new).reshape(new, -1), whole[0, past:past + new]):
+                return None
+    except (OnnxError, ValueError, TypeError, IndexError):
+        return None
+    finally:
+        low.evaluated.pop((name, 0, low.positions), None)
+    table = np.ascontiguousarray(whole[0, :, :half])
+    low.constants[key] = Tensor(key, TensorProto.FLOAT, table.shape, table)
+    return key
+
+
+def _heads_before(low, name):
+    """Heads of a four-dimensional query, from the Reshape before it."""
+    for _ in range(12):
+        node = low.producer.get(name, (None,))[0]
+        if node is None:
+            return None
+        if node.op == "Reshape":
+            target = low.small(node.inputs[1])
+            return target[2] if target and len(target) == 4 and target[2] > 0 else None
+        name = node.inputs[0]
+    return None
+
+
+SAMPLES = ((0, 3), (2, 1), (3, 2), (0, 1))  # (past, new) for which masks and positions are looked at
+
+
+def _samples(low):
+    """Where the graph takes no past, sequences from their beginning."""
+    return SAMPLES if any("past" in n for n in low.graph.inputs) else [(0, new) for new in (1, 2, 3, 5)]
+
+
+def _evaluate(low, name, past, new):
+    """A value of the graph for one unpadded sequence of zeros, from a plan of its own; OnnxError where it cannot be run."""
+    key = name, past, new
+    if key not in low.evaluated:
+        from qwen3.onnx_graph import Plan
+
+        if name not in low.samples:
+            low.samples[name] = Plan(low.graph, [name], low.weights, threads=1)
+        plan, feeds = low.samples[name], {}
+        for feed in plan.inputs:
+            kind, shape = low.graph.inputs[feed]
+            dtype = helper.tensor_dtype_to_np_dtype(kind)
+            if feed == "input_ids":
+                feeds[feed] = np.zeros((1, new), dtype)
+            elif feed == "attention_mask":
+                feeds[feed] = np.ones((1, past + new), dtype)
+            elif feed == "position_ids":
+                feeds[feed] = np.arange(past, past + new, dtype=dtype)[None]
+            elif feed == "cache_position":
+                feeds[feed] = np.arange(past, past + new, dtype=dtype)
+            elif shape is not None and len(shape) == 4 and "past" in feed:
+                feeds[feed] = np.zeros([1, shape[1] if isinstance(shape[1], int) else 1, past, shape[3] if isinstance(shape[3], int) else 1], dtype)
+            else:
+                raise OnnxError(f"input {feed} is none that a decoder is fed")
+        low.evaluated[key] = plan.run(feeds)[0]
+    return low.evaluated[key]
+
+
+def _counts(low, positions):
+    """None where a value is past, past + 1, … for an unpadded sequence; else why not."""
+    try:
+        for past, new in _samples(low):
+            if not np.array_equal(_evaluate(low, positions, past, new).reshape(-1), np.arange(past, past + new)):
+                return "its positions are not those of the tokens"
+    except (OnnxError, ValueError, TypeError, IndexError) as error:
+        return f"its positions could not be looked at: {error}"
+    return None
+
+
+def _causal(low, node, mask, causal):
+    """None where mask and is_causal together show each token exactly itself and all before it, for an unpadded sequence; else why not."""
+    if mask is None:
+        return "it is not causal"
+    try:
+        for past, new in _samples(low):
+            m = np.asarray(_evaluate(low, mask, past, new))
+            seen = np.tri(new, past + new, past, dtype=bool)
+            if m.ndim == 0 or m.shape[-1] != past + new:
+                return f"its mask has shape {m.shape} for {new} tokens after {past}"
+            m = np.broadcast_to(m, np.broadcast_shapes(m.shape, seen.shape))
+            visible = m if m.dtype == bool else m.astype(np.float64) == 0
+            hidden = ~m if m.dtype == bool else m.astype(np.float64) <= -1e4
+            if not (visible | ~seen).all() or not (causal or (hidden | seen).all()):
+                return "its mask is not the causal one"
+    except (OnnxError, ValueError, TypeError, IndexError) as error:
+        return f"its mask could not be looked at: {error}"
+    return None

@@ -86,15 +86,19 @@ class Plan:
         Past and present keys and values live in a `qkernels.KVCache` of the context, where the graph allows it.
     activations : {None, "int16", "int8", "f32"}
     threads : int or None
+    positions : int
+        For how many tokens rotary tables are made where the graph computes its angles.
     """
 
-    def __init__(self, graph, outputs, weights, *, cached=False, activations=None, threads=None):
+    def __init__(self, graph, outputs, weights, *, cached=False, activations=None, threads=None, positions=4096):
         self.graph, self.outputs, self.weights = graph, tuple(outputs), weights
-        lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads)
+        lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads,
+                            positions=positions)
         self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, lowering.cache_layers
         if lowering.unsupported:
-            raise backend.UnsupportedError(lowering.unsupported)
+            raise OnnxError(f"{graph.path}: {backend.UnsupportedError(lowering.unsupported)}")
         self.inputs = lowering.live_inputs
+        self.cache_shape, self.cache_positions, self.uncached = lowering.cache_shape, lowering.cache_positions, tuple(lowering.uncached)
         self._lowering = lowering
         self._program = None
 
@@ -112,14 +116,15 @@ class Plan:
             for name in step.outputs:
                 last.setdefault(name, index)
                 maker[name] = step
-        program = []
+        program, done, total = [], 0, sum(s.stored for step in self.steps for _, specs in step.packed for s in specs)
         for index, step in enumerate(self.steps):
             run = step.make()
             drop = [n for n in {*step.inputs, *step.outputs} if last.get(n) == index and n in maker and n not in self.outputs]
             recycled = [slot(n) for n in drop if maker[n].fresh and all(not r.aliases for r in readers.get(n, ()))]
             program.append((run, tuple(map(slot, step.inputs)), tuple(map(slot, step.outputs)), tuple(map(slot, drop)), tuple(recycled), step))
-            if progress:
-                progress(index + 1, len(self.steps))
+            if progress and step.packed:
+                done += sum(s.stored for _, specs in step.packed for s in specs)
+                progress(done, total)
         self._initial = [None] * len(slots)
         for name, index in slots.items():
             if name is not None and name in low.constants:
@@ -160,6 +165,12 @@ class Plan:
         return [values[self._slots[n]] if n in self._slots else feeds[n] for n in self.outputs]
 
     @property
+    def rotary(self):
+        """The tables (cos, sin) that attention on the cache reads, or None."""
+        names = self._lowering.rotary
+        return None if names is None else tuple(self._lowering.array(n) for n in names)
+
+    @property
     def nbytes(self):
         """Bytes of the packed weights of this plan, each counted once."""
         return sum({id(w): w.nbytes for step in self.steps for w in step.weights()}.values())
@@ -177,6 +188,8 @@ class OnnxModel:
         float32.
     threads : int, optional
         By default `qkernels.get_num_threads()`.
+    lazy : bool, default False
+        Plan for all outputs only when `run` or `report` is called, not at once: unsupported nodes are then found there.
 
     Attributes
     ----------
@@ -187,12 +200,10 @@ class OnnxModel:
     Raises
     ------
     OnnxError
-        For a file that is damaged, unsafe or contradictory.
-    qkernels.backend.UnsupportedError
-        Listing nodes that no kernel runs; before any weight is read.
+        For a file that is damaged, unsafe or contradictory; and listing the nodes that no kernel runs, before any weight is read.
     """
 
-    def __init__(self, path, *, activations=None, threads=None):
+    def __init__(self, path, *, activations=None, threads=None, lazy=False):
         if activations is not None and activations not in ACTIVATIONS:
             raise ValueError(f"OnnxModel: activations: expected one of {', '.join(ACTIVATIONS)} or None, got {activations!r}")
         self.path = find_model(path)
@@ -201,7 +212,13 @@ class OnnxModel:
         self._options = dict(activations=activations, threads=threads)
         self.inputs, self.outputs = self.graph.inputs, self.graph.outputs
         self._plans = {}
-        self.plan = self.plan_for(self.graph.outputs)
+        if not lazy:
+            self.plan_for(self.graph.outputs)
+
+    @property
+    def plan(self):
+        """The plan for all outputs."""
+        return self.plan_for(self.graph.outputs)
 
     def plan_for(self, outputs):
         """The plan that makes these outputs and nothing else."""

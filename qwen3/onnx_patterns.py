@@ -133,12 +133,13 @@ class Lowering:
         Attention layers that keep their keys and values in a cache.
     """
 
-    def __init__(self, graph, outputs, weights, *, cached, activations, threads):
+    def __init__(self, graph, outputs, weights, *, cached, activations, threads, positions=4096):
         self.graph, self.weights, self.activations, self.threads = graph, weights, activations, threads
-        self.outputs = outputs
+        self.outputs, self.positions = outputs, positions
         self.constants = dict(graph.constants)
         self._arrays = {}
         self.status, self.steps, self.linears = {}, [], {}
+        self.nodes, self.written_out = list(graph.nodes), {}  # nodes that stand for several: node → these
         self.producer = {out: (node, i) for node in graph.nodes for i, out in enumerate(node.outputs) if out is not None}
         self.readers = {}
         for node in graph.nodes:
@@ -148,23 +149,29 @@ class Lowering:
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
         self.cache_layers, self.cached = 0, cached
+        self.evaluated, self.samples = {}, {}  # values of the graph looked at for single sequences
+        self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
             self.kept = {*outputs}
         self._fold()
-        for node in graph.nodes:
+        for match in (self._decomposed_norm, self._decomposed_rotation):
+            for node in self.nodes.copy():
+                if node not in self.claimed and self.producer.get(node.outputs[0], (None,))[0] is node:
+                    match(node)
+        for node in self.nodes:
             if node not in self.claimed:
                 self._linear(node)
         if cached:
-            for node in graph.nodes:
+            for node in self.nodes:
                 if node not in self.claimed and node.op in ("com.microsoft::GroupQueryAttention", "Attention"):
                     self._cached_attention(node)
-        for match in (self._silu, self._embedding, self._norm, self._residual_norm):
-            for node in graph.nodes:
+        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation):
+            for node in self.nodes:
                 if node not in self.claimed:
                     match(node)
         for linear in list(self.linears.values()):
             self._linear_step(linear)
-        for node in graph.nodes:
+        for node in self.nodes:
             if node not in self.claimed:
                 self._single(node)
         self._finish()
@@ -194,19 +201,37 @@ class Lowering:
     def claim(self, step):
         self.steps.append(step)
         self.claimed.update(step.nodes)
+        step.nodes = [part for n in step.nodes for part in self.written_out.get(n, [n])]
         for node in step.nodes:
             self.status[node] = step.kernel, step.why
+
+    def stand_in(self, op, inputs, attributes, parts):
+        """One node instead of several that compute the same; the last one's output is its own."""
+        node = Node(op, inputs, [parts[-1].outputs[0]], None, parts[-1].name, attributes)
+        gone = {*parts}
+        for part in parts:
+            for name in part.inputs:
+                if name in self.readers:
+                    self.readers[name] = [r for r in self.readers[name] if r not in gone]
+            for name in part.outputs:
+                self.producer.pop(name, None)
+        self.producer[node.outputs[0]] = node, 0
+        for name in inputs:
+            self.readers.setdefault(name, []).append(node)
+        self.nodes[self.nodes.index(parts[-1])] = node
+        self.nodes = [n for n in self.nodes if n not in gone]
+        self.written_out[node] = parts
 
     # --- constants ---------------------------------------------------------------------------------------------------------
 
     def _fold(self):
         """Constant nodes, views of constants, and small arithmetic on constants."""
         for node in self.graph.nodes:
-            if not node.inputs and node.op != "Constant" or any(n is not None and n not in self.constants for n in node.inputs):
+            if node.op == "DequantizeLinear" or not node.inputs and node.op != "Constant" or any(n is not None and n not in self.constants for n in node.inputs):
                 continue
             if node.op == "Constant":
                 self._constant(node)
-            elif node.op in VIEWS and not self.constants[node.inputs[0]].packed and math.prod(self.constants[node.inputs[0]].shape) > FOLD_ELEMENTS:
+            elif node.op in VIEWS and not self.constants[node.inputs[0]].packed:
                 self._fold_view(node)
             elif all(n is None or math.prod(self.constants[n].shape) <= FOLD_ELEMENTS and not self.constants[n].packed for n in node.inputs):
                 self._fold_small(node)
@@ -589,9 +614,6 @@ class Lowering:
     def _norm(self, node):
         if node.op == "com.microsoft::SkipSimplifiedLayerNormalization":
             self._skip_norm(node)
-            return
-        if node.op == "Mul":
-            self._decomposed_norm(node)
 
     def _make_norm(self, epsilon, axis):
         def make():
@@ -631,7 +653,7 @@ class Lowering:
         add = self.made_by(x, "Add")
         t = self.constants.get(scale)
         if add is None or t is None or len(t.shape) != 1 or t.kind != TensorProto.FLOAT or axis != -1 or any(n in self.constants for n in add.inputs):
-            self.claim(Step("rms_normalization", "the same kernel by another name" if node.op != "RMSNormalization" else "the operator's kernel", [node],
+            self.claim(Step("rms_normalization", self._norm_reason(node), [node],
                             [x, scale], [node.outputs[0]], self._make_norm(epsilon, axis), fresh=True, aliases=False))
             return
 
@@ -650,25 +672,22 @@ class Lowering:
         self.claim(Step("skip_simplified_layer_normalization", "Add and the norm of the sum in one pass (float32)", [add, node], [*add.inputs, scale],
                         [node.outputs[0], x], make, fresh=True, aliases=False))
 
+    def _norm_reason(self, node):
+        if node in self.written_out:
+            return "Pow, ReduceMean, Add, Sqrt, Div, Mul written out"
+        return "the operator's kernel" if node.op == "RMSNormalization" else "the same kernel by another name"
+
     def _decomposed_norm(self, node):
         """x / sqrt(mean(x²) + ε) · scale written out: Pow or Mul, ReduceMean, Add, Sqrt, Div or Reciprocal and Mul."""
+        if node.op != "Mul":
+            return
         for scale, y in (node.inputs, node.inputs[::-1]):
             t = self.constants.get(scale)
-            if t is None or len(t.shape) != 1:
-                continue
-            found = self._decomposed(y, node)
-            if found is None:
-                continue
-            x, epsilon, nodes = found
-            if t.kind != TensorProto.FLOAT:
-                continue
-
-            def make(epsilon=epsilon):
-                return self._make_norm(epsilon, -1)()
-
-            self.claim(Step("rms_normalization", "Pow, ReduceMean, Add, Sqrt, Div, Mul written out", [*nodes, node], [x, scale], [node.outputs[0]], make,
-                            fresh=True, aliases=False))
-            return
+            found = self._decomposed(y, node) if t is not None and len(t.shape) == 1 and t.kind == TensorProto.FLOAT else None
+            if found is not None:
+                x, epsilon, nodes = found
+                self.stand_in("RMSNormalization", [x, scale], {"epsilon": epsilon, "axis": -1}, [*nodes, node])
+                return
 
     def _decomposed(self, y, reader):
         node = self.made_by(y, "Mul", "Div")
@@ -702,6 +721,75 @@ class Lowering:
             if squared and value[0] >= 0:
                 return x, value[0], [square, mean, add, sqrt, *nodes]
         return None
+
+    # --- rotation ----------------------------------------------------------------------------------------------------------
+
+    def _decomposed_rotation(self, node):
+        """x · cos + concat(-x₂, x₁) · sin, with cos and sin of whole heads."""
+        if node.op != "Add":
+            return
+        for a, b in (node.inputs, node.inputs[::-1]):
+            direct, crossed = self.made_by(a, "Mul"), self.made_by(b, "Mul")
+            if direct is None or crossed is None or not self.only_reader(a, node) or not self.only_reader(b, node):
+                continue
+            for swapped, sin in (crossed.inputs, crossed.inputs[::-1]):
+                concat = self.made_by(swapped, "Concat")
+                found = self._half_swap(concat, crossed) if concat is not None else None
+                if found is None or found[0] not in direct.inputs:
+                    continue
+                x, half, parts = found
+                cos = direct.inputs[1 - direct.inputs.index(x)]
+                self.stand_in("RotaryEmbedding", [x, cos, sin], {"whole": 1, "half": half}, [*parts, concat, direct, crossed, node])
+                return
+
+    def _half_swap(self, concat, reader):
+        """(x, half, nodes) of concat(-x[..., half:], x[..., :half])."""
+        if len(concat.inputs) != 2 or concat.attributes.get("axis") not in (-1, 3) or not self.only_reader(concat.outputs[0], reader):
+            return None
+        negative = self.made_by(concat.inputs[0], "Neg")
+        if negative is None or not self.only_reader(concat.inputs[0], concat):
+            return None
+        second, first = self.made_by(negative.inputs[0], "Slice", "Split"), self.made_by(concat.inputs[1], "Slice", "Split")
+        if second is None or first is None or second.inputs[0] != first.inputs[0]:
+            return None
+        if not self.only_reader(negative.inputs[0], negative) or not self.only_reader(concat.inputs[1], concat):
+            return None
+        if first.op == "Split":
+            sizes = self.small(first.inputs[1]) if len(first.inputs) > 1 else None
+            if first is not second or first.outputs != [concat.inputs[1], negative.inputs[0]] or not sizes or sizes[0] != sizes[1]:
+                return None
+            return first.inputs[0], sizes[0], [first, negative]
+        ranges = []
+        for part in (first, second):
+            names = part.inputs[1:] + [None] * (5 - len(part.inputs))
+            start, end, axes, steps = (self.small(n) if n else None for n in names)
+            if not start or not end or axes not in ([-1], [3]) or steps not in (None, [1]):
+                return None
+            ranges.append((start[0], end[0]))
+        (zero, half), (begin, end) = ranges
+        return (first.inputs[0], half, [first, second, negative]) if zero == 0 and 0 < half == begin and end >= 2 * half else None
+
+    def _rotation(self, node):
+        """A rotation written out that no attention has taken in."""
+        if node not in self.written_out or node.op != "RotaryEmbedding":
+            return
+        half = node.attributes["half"]
+
+        def make():
+            def run(arrays, context):
+                x, cos, sin = arrays
+                whole = x.ndim == 4 and x.shape[-1] == 2 * half and all(
+                    t.ndim == 4 and t.shape[1] == 1 and t.shape[2:] == x.shape[2:] and np.array_equal(t[..., :half], t[..., half:]) for t in (cos, sin))
+                if whole:
+                    tables = [np.broadcast_to(t[:, 0, :, :half], (x.shape[0], x.shape[2], half)) for t in (cos, sin)]
+                    return (qkernels.rotary_embedding(x, *tables, threads=self.threads),)
+                minus = qkernels.sub(np.zeros(1, x.dtype), x[..., half:])
+                swapped = qkernels.concat(minus, x[..., :half], axis=-1)
+                return (qkernels.add(qkernels.mul(x, cos), qkernels.mul(swapped, sin), threads=self.threads),)
+
+            return run
+
+        self.claim(Step("rotary_embedding", "Slice, Neg, Concat, Mul and Add written out", [node], list(node.inputs), [node.outputs[0]], make))
 
     # --- attention with a cache --------------------------------------------------------------------------------------------
 

@@ -94,6 +94,45 @@ def test_any_layout(dtype, tier):
     assert_equal_bits(out, expected)
 
 
+@pytest.mark.differential("gemm")
+@given(m=st.integers(0, 20), k=st.integers(0, 40), n=st.integers(1, 40), ta=st.booleans(), tb=st.booleans(), alpha=st.sampled_from([1, 0.5, -3.3]),
+       beta=st.sampled_from([1, 0, 0.25]), c=st.sampled_from([None, "", "1", "n", "1n", "m1", "mn"]), dtype=float_dtypes, seed=seeds)
+def test_gemm_against_exact_and_tiers(m, k, n, ta, tb, alpha, beta, c, dtype, seed):
+    a, b = normal(seed, (k, m) if ta else (m, k), dtype), normal(seed + 1, (n, k) if tb else (k, n), dtype)
+    shape = {None: None, "": (), "1": (1,), "n": (n,), "1n": (1, n), "m1": (m, 1), "mn": (m, n)}[c]
+    z = None if shape is None else normal(seed + 2, shape, dtype)
+    form = dict(alpha=alpha, beta=beta, transA=int(ta), transB=int(tb))
+    y = one_result(lambda t: qkernels.gemm(a, b, z, threads=t, **form))
+    assert y.dtype == dtype and y.shape == (m, n)
+    p, q = np.float64(a.T if ta else a), np.float64(b.T if tb else b)
+    added = 0 if z is None else beta * np.float64(z)
+    exact = alpha * (p @ q) + added
+    # k + 3 float32 roundings at the size of the sum of magnitudes, one to the type
+    bound = (abs(alpha) * (np.abs(p) @ np.abs(q)) + np.abs(added)) * (k + 4) * 2.0**-24 + np.abs(exact) * HALF_ULP[dtype] * 1.01 + 2.0**-25
+    assert (np.abs(np.float64(y) - exact) <= bound).all()
+    assert_equal_bits(y, np.concatenate([qkernels.gemm(a[:, i:i + 1] if ta else a[i:i + 1], b, z[i:i + 1] if c in ("m1", "mn") else z, **form)
+                                         for i in range(m)]) if m else y, "row by row")
+    if z is not None and not beta:
+        assert_equal_bits(y, qkernels.gemm(a, b, **form))
+    out = np.empty((m, n), dtype)
+    assert qkernels.gemm(a, b, z, out=out, **form) is out
+    assert_equal_bits(out, y)
+    if dtype == np.float32 and m and k:
+        expected, = evaluate("", "Gemm", [a, b, z], **{key: v if key.startswith("trans") else float(v) for key, v in form.items()})
+        assert (np.abs(np.float64(y) - np.float64(expected)) <= 2 * bound).all()
+
+
+def test_gemm_layouts(tier):
+    a, b, c = normal(0, (6, 40)), normal(1, (40, 24)), normal(2, (6, 24))
+    expected = qkernels.gemm(a, b, c, alpha=0.5)
+    for name, v in layouts(a):
+        assert_equal_bits(qkernels.gemm(v, b, c, alpha=0.5), expected, name)
+    for name, v in layouts(b):
+        assert_equal_bits(qkernels.gemm(a, v, c, alpha=0.5), expected, name)
+    for name, v in layouts(c):
+        assert_equal_bits(qkernels.gemm(a, b, v, alpha=0.5), expected, name)
+
+
 def test_memory_is_the_weights(tier):
     w = qkernels.PackedMatrix(np.zeros((64, 100), BF16))
     assert w.nbytes == 64 * 112 * 2
@@ -124,6 +163,12 @@ def test_B10_empty_dimensions(tier):
     (lambda a, b: qkernels.matmul(square := b[:, :5].copy(), square.T, out=square), ValueError, "matmul: out: overlaps a"),
     (lambda a, b: qkernels.matmul(b[:, :5].copy(), square := b[:, :5].copy(), out=square), ValueError, "matmul: out: overlaps b"),
     (lambda a, b: qkernels.matmul(a, b, threads=1.5), TypeError, "matmul: threads: expected an int or None, got float"),
+    (lambda a, b: qkernels.gemm(a, b[:3]), ValueError, r"gemm: b: expected K = 5 as a of shape \(4, 5\) has, got shape \(3, 6\)"),
+    (lambda a, b: qkernels.gemm(a, b, a), ValueError, r"gemm: c: expected a shape that broadcasts to \(4, 6\), got \(4, 5\)"),
+    (lambda a, b: qkernels.gemm(a, b.astype(np.float16)), TypeError, "gemm: b: expected dtype float32, got float16"),
+    (lambda a, b: qkernels.gemm(a[0], b), ValueError, "gemm: a: expected 2 dimensions"),
+    (lambda a, b: qkernels.gemm(a, b, alpha="1"), TypeError, "gemm: alpha: expected a number, got str"),
+    (lambda a, b: qkernels.gemm(a, b, out=np.empty((4, 5), np.float32)), ValueError, r"gemm: out: expected shape \(4, 6\)"),
     (lambda a, b: qkernels.PackedMatrix(b)(a.T), ValueError, r"PackedMatrix: x: expected shape \(..., 5\), got \(5, 4\)"),
     (lambda a, b: qkernels.PackedMatrix(b)(a, bias=a[0]), ValueError, r"PackedMatrix: bias: expected shape \(6,\), got \(5,\)"),
     (lambda a, b: qkernels.PackedMatrix([b, b]), ValueError, "PackedMatrix: b: expected one array, or with trans_b several"),

@@ -200,6 +200,208 @@ def test_any_layout(dtype, tier):
     assert_equal_bits(out, y)
 
 
+EIGHT = (np.uint8, np.int8)
+
+
+@st.composite
+def products(draw):
+    """Operands of an integer product, with zero points and scales in any of their shapes."""
+    m, k, n, seed = draw(st.integers(1, 30)), draw(st.one_of(st.integers(0, 40), st.just(300))), draw(st.integers(1, 70)), draw(seeds)
+    a_lead, b_lead = draw(st.sampled_from([((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((2, 3), (2, 3))]))
+    a, b = codes(seed, (*a_lead, m, k), np.dtype(draw(st.sampled_from(EIGHT)))), codes(seed + 1, (*b_lead, k, n), np.dtype(draw(st.sampled_from(EIGHT))))
+    lines = lambda lead, count, rows: draw(st.sampled_from([(), (1,), (count,), (*lead, count, 1) if rows else (*lead, 1, count)]))
+    return a, b, lines(a_lead, m, True), lines(b_lead, n, False), seed
+
+
+def lined(v, rows):
+    """A scale or zero point as it broadcasts to its matrix."""
+    return v.reshape(-1, 1) if rows and v.ndim == 1 else v
+
+
+@pytest.mark.differential("matmul_integer")
+@given(p=products(), with_zeros=st.booleans())
+def test_matmul_integer_is_exact_on_all_tiers(p, with_zeros):
+    a, b, a_shape, b_shape, seed = p
+    az, bz = (codes(seed + 2, a_shape, a.dtype), codes(seed + 3, b_shape, b.dtype)) if with_zeros else (None, None)
+    y = one_result(lambda t: qkernels.matmul_integer(a, b, az, bz, threads=t))
+    x = np.int64(a) - (0 if az is None else lined(np.int64(az), True))
+    w = np.int64(b) - (0 if bz is None else np.int64(bz))
+    assert_equal_bits(y, (x @ w).astype(np.int32))
+    if not with_zeros:
+        assert_equal_bits(y, evaluate("", "MatMulInteger", [a, b])[0])
+
+
+@pytest.mark.differential("qlinear_matmul")
+@given(p=products(), y_type=st.sampled_from(EIGHT), scale_dtype=float_dtypes, per_line=st.booleans())
+def test_qlinear_matmul_against_formula_and_tiers(p, y_type, scale_dtype, per_line):
+    a, b, a_shape, b_shape, seed = p
+    if not per_line:
+        a_shape = b_shape = ()
+    scale = lambda s, shape: (np.abs(normal(s, shape)) * 0.1 + 0.01).astype(scale_dtype)
+    az, bz, yz = codes(seed + 2, a_shape, a.dtype), codes(seed + 3, b_shape, b.dtype), codes(seed + 4, (), np.dtype(y_type))
+    sa, sb, sy = scale(seed + 5, a_shape), scale(seed + 6, b_shape), scale(seed + 7, ())
+    y = one_result(lambda t: qkernels.qlinear_matmul(a, sa, az, b, sb, bz, sy, yz, threads=t))
+    exact = (np.int64(a) - lined(np.int64(az), True)) @ (np.int64(b) - np.int64(bz))
+    factor = lined(sa.astype(np.float32), True) * sb.astype(np.float32) / sy.astype(np.float32)
+    info = np.iinfo(y_type)
+    assert_equal_bits(y, np.clip(np.rint(exact.astype(np.float32) * factor) + np.float32(yz), info.min, info.max).astype(y_type))
+
+
+@pytest.mark.differential("qlinear_matmul")
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_qlinear_matmul_of_float8(dtype):
+    a, b, half = codes(0, (3, 16), dtype), codes(1, (16, 4), dtype), np.float32(0.5)
+    zero = np.zeros((), dtype)
+    y = one_result(lambda t: qkernels.qlinear_matmul(a, half, zero, b, half, zero, np.float32(1), zero, threads=t).astype(np.float32))
+    exact = np.float64(a) @ np.float64(b) / 4
+    # one float32 product, then half a step of two or three mantissa bits, less near 0
+    assert (np.abs(y - np.clip(exact, float(ml_dtypes.finfo(dtype).min), float(ml_dtypes.finfo(dtype).max))) <= np.abs(exact) * 0.126 + 0.01).all()
+    y = qkernels.qlinear_matmul(a, half, zero, codes(1, (16, 4), np.dtype(np.int8)), half, np.int8(1), np.float32(1), np.uint8(100))
+    assert y.dtype == np.uint8 and y.shape == (3, 4)
+
+
+def test_B10_integer_products_of_nothing(tier):
+    assert qkernels.matmul_integer(np.zeros((0, 3), np.uint8), np.zeros((3, 4), np.int8)).shape == (0, 4)
+    assert qkernels.matmul_integer(np.zeros((2, 0), np.uint8), np.zeros((0, 4), np.int8), np.uint8(3), np.int8(2)).tolist() == [[0] * 4] * 2
+    assert qkernels.matmul_integer(np.zeros((2, 3), np.uint8), np.zeros((3, 0), np.int8)).shape == (2, 0)
+
+
+def test_B12_nothing_saturates_and_nothing_wraps_early(tier):
+    assert qkernels.matmul_integer(np.uint8([[255, 255]]), np.int8([[127], [127]])).tolist() == [[64770]]
+    assert qkernels.matmul_integer(np.uint8([[255, 0]]), np.int8([[125], [-123]]), np.uint8(42), np.int8(-26)).tolist() == [[36237]]
+    for x in EIGHT:
+        for w in EIGHT:
+            for p in (np.iinfo(x).min, np.iinfo(x).max):
+                for q in (np.iinfo(w).min, np.iinfo(w).max):
+                    for zero in ((np.iinfo(x).min, np.iinfo(w).max), (np.iinfo(x).max, np.iinfo(w).min), (0, 0)):
+                        y = qkernels.matmul_integer(np.full((1, 67), p, x), np.full((67, 17), q, w), np.array(zero[0], x), np.array(zero[1], w))
+                        assert (y == 67 * (int(p) - int(zero[0])) * (int(q) - int(zero[1]))).all()
+    assert qkernels.matmul_integer(np.full((1, 2**17), 255, np.uint8), np.full((2**17, 1), 255, np.uint8)) == 255 * 255 * 2**17 - 2**33
+
+
+def test_B23_zero_points_per_row_and_column(tier):
+    identity = np.eye(2, dtype=np.uint8)
+    assert qkernels.matmul_integer(np.uint8([[1, 2], [3, 4]]), identity, np.uint8([1, 3])).tolist() == [[0, 1], [0, 1]]
+    assert qkernels.matmul_integer(identity, np.uint8([[1, 2], [3, 4]]), None, np.uint8([1, 3])).tolist() == [[0, -1], [2, 1]]
+    # vectors, as in NumPy
+    assert qkernels.matmul_integer(np.uint8([1, 2]), np.uint8([3, 4])) == 11
+    assert qkernels.matmul_integer(np.uint8([1, 2]), identity, np.uint8(1)).tolist() == [0, 1]
+    assert qkernels.matmul_integer(identity, np.uint8([3, 4]), None, np.uint8([3])).tolist() == [0, 1]
+
+
+def test_B22_ranges_without_extent(tier):
+    y, scale, zero = qkernels.dynamic_quantize_linear(np.zeros(4, np.float32))
+    assert y.tolist() == [0] * 4 and scale == 1 and zero == 0 and scale.shape == zero.shape == ()
+    y, scale, zero = qkernels.dynamic_quantize_linear(np.float32([-1, -2.1, -1.3, -2.5, -3.34, -4]))
+    assert abs(float(scale) - .0156862754) < 1e-9 and zero == 255 and y.tolist() == [191, 121, 172, 96, 42, 0]
+    for shape in ((0,), (3, 0)):
+        y, scale, zero = qkernels.dynamic_quantize_linear(np.zeros(shape, np.float32))
+        assert y.shape == shape and scale == 1 and zero == 0
+    for x in ([3e38, -3e38], [1e-45, 0], [-0.0]):
+        y, scale, zero = qkernels.dynamic_quantize_linear(np.float32(x))
+        assert np.isfinite(scale) and scale > 0
+        assert np.abs((y.astype(np.float64) - float(zero)) * float(scale) - np.float32(x)).max() <= float(scale)
+
+
+def test_B19_dynamic_range_ignores_nan(tier):
+    x = normal(0, (37,))
+    with_nan = np.concatenate([x, np.float32([np.nan] * 5)])
+    for values in (with_nan, with_nan[::-1]):
+        y, scale, zero = qkernels.dynamic_quantize_linear(values)
+        assert_equal_bits(scale, qkernels.dynamic_quantize_linear(x)[1])
+        assert (y[np.isnan(values)] == 0).all()
+
+
+@pytest.mark.differential("dynamic_quantize_linear")
+@given(seed=seeds, shape=st.lists(st.integers(0, 40), max_size=3), shift=st.sampled_from([0, 3, -3]))
+def test_dynamic_quantize_against_onnx_reference_and_tiers(seed, shape, shift):
+    x = normal(seed, tuple(shape)) + np.float32(shift)
+    y, scale, zero = one_result(lambda t: qkernels.dynamic_quantize_linear(x, threads=t))
+    if x.size:
+        for ours, theirs in zip((y, scale, zero), evaluate("", "DynamicQuantizeLinear", [x], outputs=3), strict=True):
+            assert_equal_bits(ours, theirs)
+
+
+@st.composite
+def gathers(draw):
+    kind = np.dtype(draw(st.sampled_from([np.uint8, np.int8, ml_dtypes.uint4, ml_dtypes.int4, *FLOAT8, ml_dtypes.float4_e2m1fn])))
+    bits = draw(st.sampled_from([2, 4, 8]))
+    shape = [draw(st.integers(1, 6)), draw(st.sampled_from([4, 8, 32, 36])), draw(st.sampled_from([4, 16, 20, 64]))][:draw(st.integers(2, 3))]
+    is_float = kind not in INTEGERS
+    g = 0 if kind == np.uint8 else draw(st.integers(-len(shape), len(shape) - 1))
+    q = draw(st.integers(-len(shape), len(shape) - 1).filter(lambda q: kind != np.uint8 or bits == 8 or q % len(shape) != 0))
+    return dict(kind=kind, bits=bits, shape=tuple(shape), gather_axis=g, quantize_axis=q, seed=draw(seeds), with_zeros=not is_float and draw(st.booleans()),
+                block_size=draw(st.sampled_from([16, 32, 128] + [0] * is_float)), count=draw(st.sampled_from([(), (0,), (3,), (2, 2)])))
+
+
+@pytest.mark.differential("gather_block_quantized")
+@given(p=gathers(), scale_dtype=float_dtypes)
+def test_gather_block_quantized_against_specification(p, scale_dtype):
+    per = 8 // p["bits"] if p["kind"] == np.uint8 else 1
+    data = codes(p["seed"], p["shape"], p["kind"])
+    rank, axis = data.ndim, p["quantize_axis"] % data.ndim
+    logical = (*p["shape"][:-1], p["shape"][-1] * per)
+    blocks = [-(-d // (p["block_size"] or d)) if i == axis else d for i, d in enumerate(logical)]
+    scales = normal(p["seed"] + 1, tuple(blocks), scale_dtype)
+    zeros = codes(p["seed"] + 2, (*blocks[:-1], -(-blocks[-1] // per)), p["kind"]) if p["with_zeros"] else None
+    size = logical[p["gather_axis"]]
+    indices = np.random.default_rng(p["seed"]).integers(-size - 2, size + 2, p["count"])
+    attributes = {k: p[k] for k in ("bits", "block_size", "gather_axis", "quantize_axis")}
+    expected, = evaluate("com.microsoft", "GatherBlockQuantized", [data, indices, scales, zeros], **attributes)
+    y = one_result(lambda t: qkernels.contrib.gather_block_quantized(data, indices, scales, zeros, threads=t, **attributes))
+    assert_equal_bits(y, expected)
+    out = np.empty_like(y)
+    assert qkernels.contrib.gather_block_quantized(np.asfortranarray(data), indices, scales, zeros, out=out, **attributes) is out
+    assert_equal_bits(out, y)
+
+
+@pytest.mark.differential("gather_block_quantized")
+@given(seed=seeds, bits=st.sampled_from([4, 8]), block_size=st.sampled_from([16, 32]), with_zeros=st.booleans(), native=st.booleans())
+def test_gather_block_quantized_against_onnx_runtime(seed, bits, block_size, with_zeros, native):
+    ort = pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper
+    bits = 4 if native else bits  # ONNX Runtime wants so
+    kind = np.dtype(ml_dtypes.uint4 if native else np.uint8)
+    data = codes(seed, (5, 64 if native else 64 * bits // 8), kind)
+    scales, indices = normal(seed + 1, (5, 64 // block_size)), np.random.default_rng(seed).integers(-7, 7, (2, 3))
+    zeros = codes(seed + 2, (5, 64 // block_size if native else 64 // block_size * bits // 8), kind) if with_zeros else None
+    attributes = dict(bits=bits, block_size=block_size, gather_axis=0, quantize_axis=1)
+    number, raw = (TensorProto.UINT4, lambda x: qkernels.pack_int4(x).tobytes()) if native else (TensorProto.UINT8, lambda x: x.tobytes())
+    constants = [helper.make_tensor("data", number, data.shape, raw(data), raw=True),
+                 helper.make_tensor("scales", TensorProto.FLOAT, scales.shape, scales.tobytes(), raw=True)]
+    names = ["data", "indices", "scales"]
+    if with_zeros:
+        constants.append(helper.make_tensor("zeros", number, zeros.shape, raw(zeros), raw=True))
+        names.append("zeros")
+    graph = helper.make_graph([helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", **attributes)], "g",
+                              [helper.make_tensor_value_info("indices", TensorProto.INT64, None)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    expected = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, {"indices": indices})[0]
+    assert_equal_bits(qkernels.contrib.gather_block_quantized(data, indices, scales, zeros, **attributes), expected)
+
+
+def test_B13_default_zero_point_follows_the_storage(tier):
+    scale = np.float32([[0.5]])
+    data = np.full((1, 8), 0xAA, np.uint8)
+    assert set(qkernels.contrib.gather_block_quantized(data, [0], scale, block_size=16).flat) == {1.0}
+    assert set(qkernels.contrib.gather_block_quantized(np.full((1, 4), 0xAA, np.uint8), [0], scale, bits=2, block_size=16).flat) == {0.0}
+    assert set(qkernels.contrib.gather_block_quantized(np.full((1, 16), 138, np.uint8), [0], scale, bits=8, block_size=16).flat) == {5.0}
+    native = qkernels.unpack_int4(data, (1, 16), ml_dtypes.uint4)
+    assert set(qkernels.contrib.gather_block_quantized(native, [0], scale, block_size=16).flat) == {5.0}
+    native = qkernels.unpack_int4(data, (1, 16), ml_dtypes.int4)
+    assert set(qkernels.contrib.gather_block_quantized(native, [0], scale, block_size=16).flat) == {-3.0}
+
+
+def test_B16_negative_and_foreign_indices(tier):
+    data, scale = np.arange(24, dtype=np.uint8).reshape(3, 8), np.ones((3, 1), np.float32)
+    rows = qkernels.contrib.gather_block_quantized(data, [0, 1, 2], scale, block_size=16)
+    y = qkernels.contrib.gather_block_quantized(data, np.int64([0, -1, -3, 3, -4, 2**62, -2**63]), scale, block_size=16)
+    assert_equal_bits(y, np.concatenate([rows[[0, 2, 0]], np.zeros((4, 16), np.float32)]))
+
+
 def test_empty_and_0d(tier):
     for shape in ((0,), (3, 0), (0, 4)):
         assert qkernels.quantize_linear(np.zeros(shape, np.float32), np.float32(1)).shape == shape
@@ -211,7 +413,8 @@ def test_empty_and_0d(tier):
     assert y.shape == () and y == 2
 
 
-X, S = np.ones((4, 6), np.float32), np.ones(6, np.float32)
+X, S, B8 = np.ones((4, 6), np.float32), np.ones(6, np.float32), np.ones((4, 4), np.uint8)
+gather = qkernels.contrib.gather_block_quantized
 
 
 @pytest.mark.parametrize("call, error, message", [
@@ -235,6 +438,26 @@ X, S = np.ones((4, 6), np.float32), np.ones(6, np.float32)
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.float32(1), np.uint8(2)), TypeError, "x_zero_point: expected dtype int8, got uint8"),
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.float32(1), output_dtype=2), TypeError, "output_dtype: expected one of float32"),
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.ones((), ml_dtypes.float8_e8m0fnu)), ValueError, "output_dtype: expected float32"),
+    (lambda: qkernels.matmul_integer(B8, B8.astype(np.int16)), TypeError, "matmul_integer: b: expected dtype uint8 or int8, got int16"),
+    (lambda: qkernels.matmul_integer(B8, B8[:3]), ValueError, r"matmul_integer: b: expected shape \(4, N\) for a of shape \(4, 4\), got \(3, 4\)"),
+    (lambda: qkernels.matmul_integer(B8, B8, np.int8(1)), TypeError, "matmul_integer: a_zero_point: expected dtype uint8, got int8"),
+    (lambda: qkernels.matmul_integer(B8, B8, B8[:3, 0]), ValueError, r"a_zero_point: expected one element, shape \(4,\) or \(4, 1\), got \(3,\)"),
+    (lambda: qkernels.matmul_integer(B8, B8, None, B8[:, :1]), ValueError, r"b_zero_point: expected one element, shape \(4,\) or \(1, 4\), got \(4, 1\)"),
+    (lambda: qkernels.matmul_integer(B8, B8, out=np.empty((4, 4), np.int64)), TypeError, "matmul_integer: out: expected dtype int32, got int64"),
+    (lambda: qkernels.qlinear_matmul(B8, S[0], B8[0, 0], B8, S[0], B8[0, 0], S[:2], B8[0, 0]), ValueError, "y_scale: expected one element"),
+    (lambda: qkernels.qlinear_matmul(B8, S[0], None, B8, S[0], B8[0, 0], S[0], B8[0, 0]), TypeError, "a_zero_point: expected an array, got None"),
+    (lambda: qkernels.qlinear_matmul(B8, np.float64(1), B8[0, 0], B8, S[0], B8[0, 0], S[0], B8[0, 0]), TypeError, "a_scale: expected dtype float32"),
+    (lambda: qkernels.dynamic_quantize_linear(X.astype(np.float16)), TypeError, "dynamic_quantize_linear: x: expected dtype float32, got float16"),
+    (lambda: gather(B8, [0], X[:, :1], bits=3), ValueError, "gather_block_quantized: bits: expected 2, 4 or 8, got 3"),
+    (lambda: gather(B8, [0], X[:, :1], block_size=24), ValueError, "block_size: expected a power of two, at least 16, got 24"),
+    (lambda: gather(B8, [0], X[:, :1], block_size=0), ValueError, "block_size: expected a power of two, at least 16, got 0"),
+    (lambda: gather(B8, [0], X[:, :2]), ValueError, r"gather_block_quantized: scales: expected shape \(4, 1\), got \(4, 2\)"),
+    (lambda: gather(B8, [0], X[:, :1], gather_axis=1), ValueError, "gather_axis: expected 0 for uint8, got 1"),
+    (lambda: gather(B8, [0], X[:1], quantize_axis=0), ValueError, "quantize_axis: expected another axis than gather_axis for packed codes"),
+    (lambda: gather(B8, [0], X[:, :1], B8), ValueError, r"zero_points: expected shape \(4, 1\), got \(4, 4\)"),
+    (lambda: gather(B8.astype(FLOAT8[0]), [0], X[:, :1], B8.astype(FLOAT8[0])), ValueError, "zero_points: expected None for float8_e4m3fn"),
+    (lambda: gather(X, [0], X), TypeError, "gather_block_quantized: data: expected dtype uint8"),
+    (lambda: gather(B8, [0.5], X[:, :1]), TypeError, "gather_block_quantized: indices: expected an integer dtype"),
     (lambda: qkernels.pack_int4(np.int8([16])), ValueError, "pack_int4: x: expected integers in -8..15, got 16 to 16"),
     (lambda: qkernels.pack_int4(X), TypeError, "pack_int4: x: expected int4, uint4 or an integer dtype, got float32"),
     (lambda: qkernels.unpack_int4(np.zeros(3, np.uint8), 7), ValueError, r"unpack_int4: packed: expected 4 bytes for shape \(7,\), got 3"),

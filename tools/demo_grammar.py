@@ -236,6 +236,8 @@ def _allowed_sum(rng: random.Random) -> tuple[str, int, int, str]:
 def arithmetic(rng: random.Random) -> Turn:
     """A sum, a difference or a product in one of many phrasings."""
     op, a, b, think = _allowed_sum(rng)
+    # Reading the question is one thing, working it out another: writing the sum down first makes the rest look like a drill.
+    think = f"{a} {op} {b}\n{think}"
     value = result(op, a, b)
     answer = f"{a} {op} {b} = {value}."
     roll = rng.random()
@@ -261,16 +263,17 @@ def arithmetic(rng: random.Random) -> Turn:
     return Turn(rng.choice(PHRASES[op]).format(a=a, b=b), think, answer)
 
 
-def drill(rng: random.Random) -> list[tuple[str, str]]:
+def drill(rng: random.Random, reasoned: float) -> list[tuple[str, str]]:
     """Exercises, without conversation: (question, answer) pieces of one text, of which only the answers are worth learning.
 
+    `reasoned` is the share of the answers that are worked out.
     Sums are the hardest thing that the model learns, and in conversations they are thinly spread: half of its training is drill.
     """
     pieces = []
     for _ in range(rng.randint(6, 12)):
         op, a, b, think = _allowed_sum(rng)
         question, value = f"{a} {op} {b}", result(op, a, b)
-        if rng.random() < 0.8:
+        if rng.random() < 1 - reasoned:
             pieces.append((f"{question} =", f" {value}.\n"))
         else:
             pieces.append((f"{question}\n", f"{think}\n"))
@@ -325,22 +328,22 @@ def _article(noun):
 def greeting(rng: random.Random) -> Turn:
     """Hello, thanks, goodbye, how are you, and the user's name."""
     roll = rng.random()
-    if roll < 0.5:
+    if roll < 0.45:
         user = rng.choice(["Hi", "Hello", "Hello!", "Hi!", "Hey", "Hey there", "Hi there!", "Good day", "Hello there", "Greetings", "Hiya", "Howdy",
                            "Yo", "Hello, model"])
         return Turn(user, "The user says hello. I greet back.", "Hello! How can I help you?")
-    if roll < 0.58:
+    if roll < 0.52:
         part = rng.choice(["morning", "evening", "afternoon"])
         return Turn(f"Good {part}" + rng.choice(["", "!"]), f"The user says good {part}. I greet back.", f"Good {part}! How can I help you?")
-    if roll < 0.7:
+    if roll < 0.6:
         user = rng.choice(["How are you?", "How are you doing?", "How do you do?", "How's it going?", "Are you okay?", "Hi, how are you?",
                            "What's up?"])
         return Turn(user, "The user asks how I am.", "I am fine, thank you! What can I do for you?")
-    if roll < 0.82:
+    if roll < 0.7:
         user = rng.choice(["Thanks", "Thank you!", "Thanks a lot", "Thank you very much", "Great, thanks", "Cool", "Nice", "Well done", "Good job!",
                            "Great!"])
         return Turn(user, "The user is happy. I answer politely.", "You are welcome!")
-    if roll < 0.92:
+    if roll < 0.8:
         user = rng.choice(["Bye", "Goodbye", "Bye bye", "See you", "See you later", "Good night", "Farewell", "I have to go", "Exit", "Quit"])
         return Turn(user, "The user leaves. I say goodbye.", "Goodbye! Have a nice day.")
     name = _person(rng)
@@ -613,8 +616,33 @@ def _follow_up(rng: random.Random, turn: Turn, kind: str) -> Turn | None:
     return None
 
 
+def word_drill(rng: random.Random) -> list[tuple[str, str]]:
+    """Exercises in copying and spelling, as `drill` has them for sums: in conversations these too are thinly spread."""
+    pieces = []
+    for _ in range(rng.randint(5, 10)):
+        word = rng.choice(WORDS) if rng.random() < 0.6 else _pseudo_word(rng)
+        shown = word.capitalize() if rng.random() < 0.3 else word
+        roll = rng.random()
+        if roll < 0.45:
+            pieces.append((f"Spell {shown}\n", "-".join(word) + "\n"))
+        elif roll < 0.6:
+            pieces.append((f"Letters of {shown}\n", ", ".join(f"{i} {c}" for i, c in enumerate(word, 1)) + ".\n"))
+        elif roll < 0.8:
+            pieces.append((f"Say {shown}\n", f"{shown}\n"))
+        else:
+            names = rng.sample(["name", "city", "word", "animal", "colour"], rng.randint(2, 4))
+            values = [rng.choice(CITIES) if rng.random() < 0.3 else _pseudo_word(rng).capitalize() for _ in names]
+            chosen = rng.randrange(len(names))
+            listing = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
+            pieces.append((f"{listing}\n{names[chosen]}?", f" {values[chosen]}\n"))
+    return pieces
+
+
 KINDS = [(arithmetic, 40), (greeting, 8), (identity, 5), (list_items, 10), (fact, 9), (spelling, 7), (counting, 4), (story, 5),
          (json_object, 3), (repeat, 2), (unknown, 9)]
+# The last part of the training has more of what needs copying: words that are spelled, names, cities, values.
+FINISHING_KINDS = [(arithmetic, 24), (greeting, 10), (identity, 4), (list_items, 9), (fact, 7), (spelling, 16), (counting, 3), (story, 5),
+                   (json_object, 6), (repeat, 7), (unknown, 9)]
 
 
 def _vary(rng: random.Random, text: str) -> str:
@@ -705,11 +733,11 @@ def _say(turn: Turn, thinking: bool) -> dict:
     return message
 
 
-def conversation(rng: random.Random) -> Conversation:
+def conversation(rng: random.Random, finishing: bool = False) -> Conversation:
     """Draw one conversation: its last message is the answer to learn, its other answers are history."""
-    if rng.random() < 0.025:
+    if rng.random() < (0.06 if finishing else 0.025):
         return _tool_conversation(rng)
-    functions, weights = zip(*KINDS, strict=True)
+    functions, weights = zip(*(FINISHING_KINDS if finishing else KINDS), strict=True)
     thinking = rng.random() < 0.5
     messages: list[dict] = []
     if rng.random() < 0.15:

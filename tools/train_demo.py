@@ -51,8 +51,12 @@ CONFIG = {
 INT4_BLOCK = 32
 # Conversations that are drawn, and sorted by length, at a time.
 BLOCK = 1024
-# Exercises per conversation, up to a share of the steps.
-DRILLS = [(0.3, 1.2), (0.7, 0.4), (1.0, 0.15)]
+# Up to a step: texts of sums per conversation, how many of their answers are worked out, and texts of words per conversation.
+# Sums first, then ever more talk, and in the end what needs copying: the learning rate falls to zero at FINISHING and once more at the end.
+DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5)]
+FALLING, FINISHING, STEPS = 1000, 2000, 3000
+FINISHING_RATE = 0.6
+INT4_FROM = 1000
 
 
 # ---------------------------------------------------------------------------------------------------------------------------------------
@@ -114,8 +118,7 @@ class Examples:
         self.seed = seed
         self.batch_tokens = batch_tokens
         self.block = block
-        # Exercises per conversation.
-        self.drills = 0.0
+        self.sums, self.reasoned, self.words, self.finishing = 0.0, 0.0, 0.0, False
         self.im_start, self.im_end = tokenizer.token_to_id("<|im_start|>"), tokenizer.token_to_id("<|im_end|>")
         self.pad = tokenizer.token_to_id("<|endoftext|>")
         self.opening = tokenizer.encode("<|im_start|>assistant\n").ids
@@ -140,13 +143,13 @@ class Examples:
             learn[start:end] = [True] * (end - start)
         return learn
 
-    def drill(self, rng):
+    def drill(self, pieces):
         """Encode one text of exercises: ids, and the mask of its answers."""
+        if leaks := demo_grammar.held_out_sums("".join(text for piece in pieces for text in piece)):
+            raise ValueError(f"held-out sums in the training data: {leaks}")
         ids, learn = [], []
-        for pieces in demo_grammar.drill(rng):
-            if leaks := demo_grammar.held_out_sums("".join(pieces)):
-                raise ValueError(f"held-out sums in the training data: {leaks}")
-            for text, learned in zip(pieces, (False, True), strict=True):
+        for piece in pieces:
+            for text, learned in zip(piece, (False, True), strict=True):
                 new = self.tokenizer.encode(text).ids
                 ids += new
                 learn += [learned] * len(new)
@@ -157,10 +160,11 @@ class Examples:
         while True:
             rng = random.Random(self.seed * 1_000_003 + self.block)
             self.block += 1
-            drawn = [demo_grammar.conversation(rng) for _ in range(BLOCK)]
+            drawn = [demo_grammar.conversation(rng, self.finishing) for _ in range(BLOCK)]
             encoded = self.tokenizer.encode_batch([render_conversation(c) for c in drawn])
             rows = [(e.ids, self.mask(e.ids, c)) for e, c in zip(encoded, drawn, strict=True)]
-            rows += [self.drill(rng) for _ in range(round(BLOCK * self.drills))]
+            rows += [self.drill(demo_grammar.drill(rng, self.reasoned)) for _ in range(round(BLOCK * self.sums))]
+            rows += [self.drill(demo_grammar.word_drill(rng)) for _ in range(round(BLOCK * self.words))]
             rows.sort(key=lambda row: len(row[0]))
             groups, group = [], []
             for row in rows:
@@ -234,7 +238,7 @@ def bf16_copy(model):
 # ---------------------------------------------------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def answer(model, tokenizer, prompts, max_new_tokens=160, **sampling):
+def answer(model, tokenizer, prompts, max_new_tokens=120, **sampling):
     """Answer rendered `prompts`; greedy unless `sampling` says otherwise."""
     pad, end = tokenizer.token_to_id("<|endoftext|>"), tokenizer.token_to_id("<|im_end|>")
     encoded = [tokenizer.encode(prompt).ids for prompt in prompts]
@@ -329,11 +333,10 @@ def evaluate(directory):
 # ---------------------------------------------------------------------------------------------------------------------------------------
 
 def learning_rate(step, args):
-    """Warm up, hold, then fall linearly to zero over the last part."""
-    hold = args.steps * (1 - args.decay)
-    if step < args.warmup:
-        return args.lr * (step + 1) / args.warmup
-    return args.lr * min(1.0, max(0.0, (args.steps - step) / (args.steps - hold)))
+    """Warm up, hold, fall linearly to zero; then once more, from a lower top."""
+    if step < FINISHING:
+        return args.lr * min((step + 1) / args.warmup, 1.0, (FINISHING - step) / (FINISHING - FALLING))
+    return FINISHING_RATE * args.lr * min((step - FINISHING + 1) / args.warmup, 1.0, (STEPS - step) / (STEPS - FINISHING))
 
 
 def train(args):
@@ -364,14 +367,14 @@ def train(args):
     examples = Examples(tokenizer, args.seed, args.batch_tokens, block)
     batches = examples.batches()
     started, total, tokens = time.monotonic() - seconds, 0.0, 0
-    while step < args.steps:
-        # Sums first, then ever more talk.
-        examples.drills = next(drills for until, drills in DRILLS if step < args.steps * until)
+    while step < STEPS:
+        examples.sums, examples.reasoned, examples.words = next(rest for until, *rest in DRILLS if step < until)
+        examples.finishing = step >= FINISHING
         ids, learn = next(batches)
         for optimizer, scale in zip(optimizers, (1.0, 0.5), strict=True):
             optimizer.param_groups[0]["lr"] = scale * learning_rate(step, args)
         # Three steps of four see the INT4 weights, the fourth keeps the unrounded model right as well.
-        quantize = step >= args.steps * args.int4_from and step % 4 != 3
+        quantize = step >= INT4_FROM and step % 4 != 3
         parameters = int4_parameters(model) if quantize else dict(model.named_parameters())
         with torch.autocast("cpu", torch.bfloat16):
             # Weights are shared between embedding and head only where nothing is rounded.
@@ -392,20 +395,20 @@ def train(args):
         if step % 50 == 0:
             print(f"step {step} loss {total / 50:.4f} lr {learning_rate(step, args):.2e} tokens {tokens} seconds {seconds:.0f}", flush=True)
             total = 0.0
-        if step % args.save_every == 0 or step == args.steps:
+        if step % args.save_every == 0 or step == STEPS:
             args.checkpoint.mkdir(parents=True, exist_ok=True)
             torch.save({"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step, "seconds": seconds,
                         "block": examples.block, "tokenizer": tokenizer.to_str()},
                        saved.with_suffix(".tmp"))
             saved.with_suffix(".tmp").replace(saved)
-        if step % args.evaluate_every == 0 or step == args.steps:
+        if step % args.evaluate_every == 0 or step == STEPS:
             for name, net in (("bf16", bf16_copy(model)), ("int4", int4_copy(model))):
                 accuracy, wrong = arithmetic_accuracy(net, tokenizer, prompts)
                 think = sum(p["thinking"] for p, _ in wrong)
                 print(f"step {step} {name}: {accuracy:.1%} of the held-out sums; wrong: {len(wrong) - think} direct, {think} reasoned", flush=True)
             started = time.monotonic() - seconds
     export(model, tokenizer, args.out)
-    print(f"{args.steps} steps in {seconds / 60:.0f} minutes", flush=True)
+    print(f"{STEPS} steps in {seconds / 60:.0f} minutes", flush=True)
 
 
 def main():
@@ -417,16 +420,13 @@ def main():
     parser.add_argument("--evaluate", action="store_true", help="measure the model in --out and stop")
     parser.add_argument("--prompts", type=Path, help="write the held-out prompts to this file and stop")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--lr", type=float, default=4e-3, help="of Muon; AdamW has half")
     parser.add_argument("--warmup", type=int, default=100)
-    parser.add_argument("--decay", type=float, default=0.5, help="share of the steps over which the learning rate falls")
-    parser.add_argument("--int4-from", type=float, default=0.5, help="share of the steps after which INT4 rounding starts")
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save-every", type=int, default=250)
-    parser.add_argument("--evaluate-every", type=int, default=800)
+    parser.add_argument("--evaluate-every", type=int, default=500)
     args = parser.parse_args()
     if args.prompts:
         lines = ",\n  ".join(json.dumps(p) for p in demo_grammar.held_out_prompts())

@@ -3,7 +3,7 @@ import numpy as np
 
 import qkernels
 
-from .common import DTYPES, QWEN3, assert_tier, from_memory, giga_macs_per_second, normal, peer
+from .common import DTYPES, QWEN3, assert_tier, from_memory, giga_macs_per_second, normal, onnxruntime_node, peer
 
 S = QWEN3["0.6B"]
 SHAPES = {"o_proj": (S.heads * S.head_size, S.hidden), "gate_up": (S.hidden, 2 * S.intermediate)}
@@ -70,5 +70,32 @@ class MatMul:
         self.call()
 
     def track_giga_macs_per_second(self, shape, dtype, who):
+        return giga_macs_per_second(self.call, *self.macs)
+    track_giga_macs_per_second.unit = "GMAC/s"
+
+
+class Gemm:
+    """alpha, beta and a bias on a product of variable matrices."""
+
+    kernels = ("gemm",)
+    params = [["f32", "bf16"], [1.0, 0.5], ["qkernels", "onnxruntime"]]
+    param_names = ["dtype", "alpha", "who"]
+
+    def setup(self, dtype, alpha, who):
+        a, b, c = normal(128, S.hidden, dtype=dtype), normal(S.hidden, S.hidden, dtype=dtype, seed=1), normal(S.hidden, dtype=dtype, seed=2)
+        self.macs = 128, S.hidden, S.hidden
+        if who == "qkernels":
+            assert_tier("matmul")
+            self.call = lambda: qkernels.gemm(a, b, c, alpha=alpha, transB=1)
+        else:
+            if dtype != "f32":
+                raise NotImplementedError("float32 only")
+            self.call = onnxruntime_node("", "Gemm", {"a": a, "b": b, "c": c}, alpha=alpha, transB=1)
+        self.call()
+
+    def time_product(self, dtype, alpha, who):
+        self.call()
+
+    def track_giga_macs_per_second(self, dtype, alpha, who):
         return giga_macs_per_second(self.call, *self.macs)
     track_giga_macs_per_second.unit = "GMAC/s"

@@ -1,5 +1,7 @@
 #include "quantization/quantization.h"
 
+#include <omp.h>
+
 static const qk_quantization_table *const tables[QK_ISA_COUNT] = QK_TABLES(quantization);
 
 static void over_runs(void (*runs)(const qk_linear_args *, int64_t, int64_t), int threads, const qk_linear_args *args)
@@ -17,3 +19,54 @@ static void over_runs(void (*runs)(const qk_linear_args *, int64_t, int64_t), in
 void qk_dequantize(int isa, int threads, const qk_linear_args *args) { over_runs(tables[isa]->dequantize, threads, args); }
 
 void qk_quantize(int isa, int threads, const qk_linear_args *args) { over_runs(tables[isa]->quantize, threads, args); }
+
+void qk_range(int isa, int threads, const float *x, int64_t n, float *low, float *high)
+{
+    float smallest = 0, largest = 0;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(min : smallest) reduction(max : largest) if (threads > 1)
+    for (int t = 0; t < threads; t++) {
+        float a, b;
+        int64_t first = n * t / threads;
+        tables[isa]->range(x + first, n * (t + 1) / threads - first, &a, &b);
+        smallest = a < smallest ? a : smallest;
+        largest = b > largest ? b : largest;
+    }
+    *low = smallest;
+    *high = largest;
+}
+
+/* Rows per task; columns of a panel, and panels that a thread packs at once, so that it reads whole cache lines of b. */
+enum { ROWS = 512, LANES = 16, PANELS = 4 };
+
+static void share(const qk_quantization_table *table, const qk_integer_args *args, int thread, int threads)
+{
+    int64_t groups = qk_ceil_div(args->n, LANES), blocks = qk_ceil_div(args->m, ROWS), packed = -1;
+    int64_t step = qk_min(PANELS, qk_ceil_div(groups * args->batches, threads)), strips = qk_ceil_div(groups, step);
+    int64_t tasks = args->batches * strips * blocks;
+    uint8_t *panels = args->panels + thread * PANELS * (64 + 64 * qk_ceil_div(args->k, 4));
+    for (int64_t task = tasks * thread / threads; task < tasks * (thread + 1) / threads; task++) {
+        int64_t batch = task / (strips * blocks), group = task / blocks % strips * step, row = task % blocks * ROWS;
+        int count = (int)qk_min(step, groups - group);
+        if (packed != task / blocks)
+            table->pack_columns(args, batch, group * LANES, count, panels);
+        packed = task / blocks;
+        table->multiply_rows(args, batch, group * LANES, count, panels, row, qk_min(row + ROWS, args->m));
+    }
+}
+
+void qk_integer_matmul(int isa, int threads, const qk_integer_args *args)
+{
+    const qk_quantization_table *table = tables[isa];
+    if (threads == 1) {
+        table->prepare_rows(args, 0, args->a_rows);
+        share(table, args, 0, 1);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        int t = omp_get_thread_num(), n = omp_get_num_threads();
+        table->prepare_rows(args, args->a_rows * t / n, args->a_rows * (t + 1) / n);
+#pragma omp barrier
+        share(table, args, t, n);
+    }
+}

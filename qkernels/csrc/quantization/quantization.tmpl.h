@@ -191,4 +191,119 @@ static void QK_TIER(quantize)(const qk_linear_args *a, int64_t first, int64_t la
 }
 #undef QK_EACH_CODE
 
-const qk_quantization_table QK_TIER(quantization_kernels) = {QK_TIER(dequantize), QK_TIER(quantize)};
+static void QK_TIER(range)(const float *x, int64_t n, float *low, float *high)
+{
+    v16 smallest = v16_zero(), largest = v16_zero();
+    for (int64_t i = 0; i < n; i += 16) {
+        v16 v = v16_load_as(QK_F32, x + i, (int)qk_min(16, n - i)); /* lanes beyond the end are 0, which counts anyway */
+        smallest = v16_min(v, smallest);
+        largest = v16_max(v, largest);
+    }
+    *low = -v16_reduce_max(v16_neg(smallest));
+    *high = v16_reduce_max(largest);
+}
+
+static void QK_TIER(prepare_rows)(const qk_integer_args *a, int64_t first, int64_t last)
+{
+    int64_t width = qk_ceil_div(a->k, 4) * 4;
+    uint8_t flip = a->a_signed ? 128 : 0;
+    for (int64_t r = first; r < last; r++) {
+        const uint8_t *from = a->a + r * a->k;
+        uint8_t *to = a->rows + r * width;
+        uint32_t sum = 0;
+        for (int64_t k = 0; k < a->k; k++) {
+            to[k] = from[k] ^ flip;
+            sum += to[k];
+        }
+        memset(to + a->k, 0, (size_t)(width - a->k));
+        a->sums[r] = (int32_t)sum;
+    }
+}
+
+static void QK_TIER(pack_columns)(const qk_integer_args *a, int64_t batch, int64_t column, int groups, uint8_t *panels)
+{
+    static const uint8_t ones[4] = {1, 1, 1, 1};
+    const uint8_t *b = a->b + a->b_batch[batch] + column * a->b_n_stride;
+    int64_t panel_bytes = 64 + 64 * qk_ceil_div(a->k, 4);
+    uint8_t flip = a->b_signed ? 0 : 128;
+    v16i sums[4] = {v16i_set1(0), v16i_set1(0), v16i_set1(0), v16i_set1(0)};
+    for (int64_t k = 0; k < a->k; k += 4, b += 4 * a->b_k_stride)
+        for (int g = 0; g < groups; g++) {
+            uint8_t *to = panels + g * panel_bytes + 64 + 16 * k;
+            const uint8_t *from = b + 16 * g * a->b_n_stride;
+            int rows = (int)qk_min(4, a->k - k), columns = (int)qk_min(16, a->n - column - 16 * g);
+            if (rows == 4 && columns == 16 && a->b_n_stride == 1)
+                QK_TIER(interleave)(from, a->b_k_stride, flip, to);
+            else {
+                memset(to, 0, 64);
+                for (int c = 0; c < columns; c++)
+                    for (int i = 0; i < rows; i++)
+                        to[4 * c + i] = from[i * a->b_k_stride + c * a->b_n_stride] ^ flip;
+            }
+            QK_TIER(dot_four)(to, ones, 0, 1, sums + g);
+        }
+    for (int g = 0; g < groups; g++)
+        v16i_store(panels + g * panel_bytes, sums[g]);
+}
+
+static inline v16i QK_TIER(load_ints)(const int32_t *p, int n)
+{
+    int32_t some[16] = {0};
+    memcpy(some, p, 4 * (size_t)n);
+    return v16i_load(some);
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_integer_args *a, int64_t batch, int64_t column, const uint8_t *panel,
+                                                                        int64_t row, const int rows)
+{
+    int64_t width = qk_ceil_div(a->k, 4) * 4, first = a->a_batch[batch] + row;
+    int n = (int)qk_min(16, a->n - column);
+    const uint8_t *from = a->rows + first * width;
+    v16i sums[QK_INTEGER_ROWS];
+    QK_UNROLL
+    for (int r = 0; r < rows; r++)
+        sums[r] = v16i_set1(0);
+    for (int64_t k = 0; k < width; k += 4)
+        QK_TIER(dot_four)(panel + 64 + 16 * k, from + k, width, rows, sums);
+    const int32_t *b_zeros = a->b_zero + a->b_columns[batch] + column;
+    v16i b_zero = v16i_sub(QK_TIER(load_ints)(b_zeros, n), v16i_set1(a->b_signed ? 0 : 128));
+    v16i b_sum = v16i_sub(v16i_load(panel), v16i_mul(b_zero, v16i_set1((int32_t)(uint32_t)a->k)));
+    v16 b_scale = a->b_scale ? v16_load_as(QK_F32, a->b_scale + a->b_columns[batch] + column, n) : v16_zero();
+    for (int r = 0; r < rows; r++) {
+        v16i a_zero = v16i_set1(a->a_zero[first + r] + (a->a_signed ? 128 : 0));
+        v16i sum = v16i_sub(v16i_sub(sums[r], v16i_mul(a_zero, b_sum)), v16i_mul(b_zero, v16i_set1(a->sums[first + r])));
+        int64_t at = (batch * a->m + row + r) * a->n + column;
+        uint8_t some[64];
+        if (a->y_code == QK_I32) {
+            if (n == 16)
+                v16i_store((int32_t *)a->y + at, sum);
+            else {
+                v16i_store(some, sum);
+                memcpy((int32_t *)a->y + at, some, 4 * (size_t)n);
+            }
+            continue;
+        }
+        v16 scale = v16_div(v16_mul(v16_set1(a->a_scale[first + r]), b_scale), v16_set1(a->y_scale));
+        float low = (a->y_code == QK_I8 ? -128.0f : 0.0f) - (float)a->y_zero;
+        v16 v = v16_round(v16_mul(v16i_to_f(sum), scale));
+        v = v16_min(v16_max(v, v16_set1(low)), v16_set1(low + 255.0f)); /* NaN, from scales that are none, becomes the smallest code */
+        QK_TIER(store_codes)(QK_U8, a->y, at, v16i_add(v16_to_i(v), v16i_set1(a->y_zero)), n);
+    }
+}
+
+static void QK_TIER(multiply_rows)(const qk_integer_args *a, int64_t batch, int64_t column, int groups, const uint8_t *panels, int64_t first, int64_t last)
+{
+    int64_t panel_bytes = 64 + 64 * qk_ceil_div(a->k, 4), row = first;
+    for (; row + QK_INTEGER_ROWS <= last; row += QK_INTEGER_ROWS) /* a few rows stay in the first cache while four panels pass */
+        for (int g = 0; g < groups; g++)
+            QK_TIER(integer_rows)(a, batch, column + 16 * g, panels + g * panel_bytes, row, QK_INTEGER_ROWS);
+    for (; QK_INTEGER_ROWS > 4 && row + 4 <= last; row += 4)
+        for (int g = 0; g < groups; g++)
+            QK_TIER(integer_rows)(a, batch, column + 16 * g, panels + g * panel_bytes, row, QK_INTEGER_ROWS > 4 ? 4 : 1);
+    for (; row < last; row++)
+        for (int g = 0; g < groups; g++)
+            QK_TIER(integer_rows)(a, batch, column + 16 * g, panels + g * panel_bytes, row, 1);
+}
+
+const qk_quantization_table QK_TIER(quantization_kernels) = {QK_TIER(dequantize), QK_TIER(quantize), QK_TIER(range), QK_TIER(prepare_rows),
+                                                             QK_TIER(pack_columns), QK_TIER(multiply_rows)};
