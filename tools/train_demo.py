@@ -2,9 +2,12 @@
 
     python tools/train_demo.py --out qwen3/demo
 
-needs torch, transformers, tokenizers, safetensors and jinja2. @TIME@
+needs torch, transformers, tokenizers, safetensors and jinja2. It took 94 minutes on two cores of a server CPU with AVX512-BF16 that were
+busy with other work; on idle ones a step takes about 0.7 seconds. ``OMP_WAIT_POLICY=PASSIVE`` helps much where cores are shared. How the
+published weights differ from what a run from the start gives is told in ``qwen3/demo/README.md``.
+
 A checkpoint goes to ``--checkpoint`` every ``--save-every`` steps; a run that finds one there goes on from it. ``--export-only`` writes the
-model of the last checkpoint; ``--evaluate DIR`` measures an exported model. Given the seed, data and initial weights are fixed; the result
+model of the last checkpoint; ``--evaluate`` measures the model in ``--out``. Given the seed, data and initial weights are fixed; the result
 to the last bit depends on torch's version and on the number of threads.
 
 The last part of the training runs through the rounding that INT4 inference does (round to nearest, blocks of 32), with straight-through
@@ -53,10 +56,10 @@ INT4_BLOCK = 32
 BLOCK = 1024
 # Up to a step: texts of sums per conversation, how many of their answers are worked out, and texts of words per conversation.
 # Sums first, then ever more talk, then what needs copying, and in the end all of it.
-DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5), (3600, 0.8, 0.6, 0.25)]
-# The learning rate falls to zero three times. Of each time: the first step, the step from which it falls, the end, the top as a share of --lr.
-FALLS = [(0, 1000, 2000, 1.0), (2000, 2000, 3000, 0.6), (3000, 3000, 3600, 0.5)]
-FINISHING, STEPS = 2000, 3600
+DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5), (3900, 0.8, 0.6, 0.25)]
+# The learning rate falls to zero four times. Of each time: the first step, the step from which it falls, the end, the top as a share of --lr.
+FALLS = [(0, 1000, 2000, 1.0), (2000, 2000, 3000, 0.6), (3000, 3000, 3600, 0.5), (3600, 3600, 3900, 0.35)]
+FINISHING, STEPS = 2000, 3900
 INT4_FROM = 1000
 
 
@@ -425,7 +428,7 @@ def main():
     parser.add_argument("--warmup", type=int, default=100)
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save-every", type=int, default=250)
+    parser.add_argument("--save-every", type=int, default=100)
     parser.add_argument("--evaluate-every", type=int, default=600)
     args = parser.parse_args()
     if args.prompts:
