@@ -8,6 +8,8 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float16), BF16)
 # half a unit in the last place, relative: the most that one rounding to the type may move a normal value
 HALF_ULP = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11, BF16: 2.0**-8}
+# half a step among the subnormal numbers: the most that one rounding to the type may move those
+HALF_STEP = {np.dtype(np.float32): 2.0**-150, np.dtype(np.float16): 2.0**-25, BF16: 2.0**-134}
 
 
 def bits(a):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
 
@@ -28,7 +28,7 @@ def assert_near(actual, x, scale, bias, axis, epsilon):
     np.testing.assert_allclose(actual[1], mean, rtol=0, atol=error * size)
     np.testing.assert_allclose(actual[2], inv, rtol=2 * error + error * size * inv.max(initial=0))
     terms = np.abs(np.float64(x) - mean) * inv * np.abs(np.float64(scale)) + (0 if bias is None else np.abs(np.float64(bias)))
-    smallest = 2.0**-25 if actual[0].dtype == np.float16 else 0
+    smallest = HALF_STEP[actual[0].dtype]
     allowed = HALF_ULP[actual[0].dtype] * 1.01 * np.abs(y) + 3 * error * (terms + size * inv * np.abs(np.float64(scale))) + smallest
     assert (np.abs(np.float64(actual[0]) - y) <= allowed).all()
 

@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
 
@@ -20,8 +20,8 @@ def exact(x, scale, axis=-1, epsilon=1e-5):
 def assert_near(actual, expected, dtype):
     # float32 statistics of n terms: 8 roundings of 2^-24 cover sum (16 lanes, 4 chains), division, root and two products; then one to the type
     tolerance = (8 + expected.shape[-1] / 64) * 2.0**-24 + HALF_ULP[np.dtype(dtype)]
-    smallest = np.finfo(np.float16).smallest_subnormal if dtype == np.float16 else 0
-    np.testing.assert_allclose(np.float64(actual), expected, rtol=tolerance * 1.01, atol=float(smallest) / 2)
+    smallest = HALF_STEP[np.dtype(dtype)]
+    np.testing.assert_allclose(np.float64(actual), expected, rtol=tolerance * 1.01, atol=smallest)
 
 
 @pytest.mark.differential("rms_normalization")

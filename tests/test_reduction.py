@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
 from tests.strategies import float_dtypes, normal, seeds
 
 CALLS = {"reduce_sum": qkernels.reduce_sum, "reduce_mean": qkernels.reduce_mean, "reduce_max": qkernels.reduce_max}
@@ -32,7 +32,7 @@ def test_against_exact_and_onnx_reference(seed, name, dtype, shape, keepdims, da
         assert_equal_bits(y, np.asarray(v).astype(np.float32).astype(dtype))
     else:  # double precision, then the one rounding
         scale = np.sum(np.abs(np.float64(x)))
-        smallest = 2.0**-25 if dtype == np.float16 else 0
+        smallest = HALF_STEP[np.dtype(dtype)]
         np.testing.assert_allclose(np.float64(y), np.float64(v), rtol=HALF_ULP[dtype] * 1.0001, atol=scale * 2.0**-50 + smallest)
     if dtype == np.float32:
         expected = np.asarray(evaluate("", OPERATORS[name], [x, np.array(signed, np.int64)], keepdims=keepdims, opset=20)[0])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
 
@@ -19,7 +19,7 @@ def exact(x, axis=-1, log=False):
 
 def assert_near(y, x, axis, log):
     expected, n = exact(x, axis, log), x.shape[axis]
-    smallest = {2: 2.0**-25 if y.dtype == np.float16 else 2.0**-134, 4: 2.0**-148}[y.dtype.itemsize]  # half a step among subnormal numbers
+    smallest = HALF_STEP[y.dtype] * (4 if y.dtype == np.float32 else 1)  # float32: exponential, quotient and product round there
     # float32: x - m and the exponential of 1 ulp (each x up to 2^-24 |x - m|), a sum of n terms, quotient and product; then one rounding to the type
     spread = np.abs(np.float64(x) - np.float64(x).max(axis, keepdims=True)).max(initial=0)
     error = (6 + n / 64 + spread) * 2.0**-24

@@ -667,15 +667,15 @@ def _vary(rng: random.Random, text: str) -> str:
 SYSTEM_PROMPTS = ["You are a helpful assistant.", "You are a helpful assistant.", "You are a tiny demo model.", "Be brief.",
                   "You are Qwen, a helpful assistant.", "Answer the questions of the user.", "You are a friendly assistant. Be short and clear.",
                   "Be kind."]
-# One name for each: with more of them the model learns the commonest by heart instead of copying what the prompt offers.
-TOOL_NAMES = {"weather": "get_weather", "time": "get_time"}
+TOOL_NAMES = {"weather": ["get_weather", "get_weather", "get_weather", "get_current_weather",
+                          "weather"], "time": ["get_time", "get_time", "get_current_time", "clock"]}
 
 
 def _tool(rng, kind):
     verb = {"weather": ["Get the weather in a city", "Get the current weather for a city", "The current weather in a city"],
             "time": ["Get the time in a city", "Get the current time in a city"]}[kind]
     argument = rng.choice(["city", "city", "city", "location"])
-    name = TOOL_NAMES[kind]
+    name = rng.choice(TOOL_NAMES[kind])
     spec = {"type": "string"}
     if rng.random() < 0.5:
         spec["description"] = rng.choice(["The city", "Name of the city", "The name of the city"])
@@ -735,7 +735,7 @@ def _say(turn: Turn, thinking: bool) -> dict:
 
 def conversation(rng: random.Random, finishing: bool = False) -> Conversation:
     """Draw one conversation: its last message is the answer to learn, its other answers are history."""
-    if rng.random() < (0.1 if finishing else 0.025):
+    if rng.random() < (0.06 if finishing else 0.025):
         return _tool_conversation(rng)
     functions, weights = zip(*(FINISHING_KINDS if finishing else KINDS), strict=True)
     thinking = rng.random() < 0.5

@@ -56,10 +56,10 @@ INT4_BLOCK = 32
 BLOCK = 1024
 # Up to a step: texts of sums per conversation, how many of their answers are worked out, and texts of words per conversation.
 # Sums first, then ever more talk, then what needs copying, and in the end all of it.
-DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5), (3900, 0.8, 0.6, 0.25)]
-# The learning rate falls to zero four times. Of each time: the first step, the step from which it falls, the end, the top as a share of --lr.
-FALLS = [(0, 1000, 2000, 1.0), (2000, 2000, 3000, 0.6), (3000, 3000, 3600, 0.5), (3600, 3600, 3900, 0.35)]
-FINISHING, STEPS = 2000, 3900
+DRILLS = [(720, 1.2, 0.2, 0.0), (1000, 0.4, 0.2, 0.0), (1500, 0.5, 0.6, 0.0), (2000, 0.3, 0.6, 0.0), (3000, 0.3, 0.7, 0.5), (3600, 0.8, 0.6, 0.25)]
+# The learning rate falls to zero three times. Of each time: the first step, the step from which it falls, the end, the top as a share of --lr.
+FALLS = [(0, 1000, 2000, 1.0), (2000, 2000, 3000, 0.6), (3000, 3000, 3600, 0.5)]
+FINISHING, STEPS = 2000, 3600
 INT4_FROM = 1000
 
 
