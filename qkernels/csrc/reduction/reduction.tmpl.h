@@ -1,7 +1,8 @@
 /* The body of reduction, once for all tiers.
  *
  * Sum of a row: vector i goes to accumulator i mod 4, of 16 doubles each, then (0 + 1) + (2 + 3) and the lanes' tree. Sum of columns: row
- * after row, QK_STRIP columns side by side in memory close by, 4 rows at a time. Maximum: a NaN anywhere is the result; its order matters to nothing but the sign of zero, and is fixed too. */
+ * after row, QK_STRIP columns side by side in memory close by, 4 rows at a time.
+ * Maximum: a NaN anywhere is the result; its order matters to nothing but the sign of zero, and is fixed too. */
 #include "reduction/reduction.h"
 
 /* the larger, NaN before all */
