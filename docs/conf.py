@@ -24,8 +24,8 @@ html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "s
 html_sidebars = {"index": []}
 
 
-def write_names():
-    """The lists of the reference, from the registry: nothing to add by hand."""
+def write_reference():
+    """generated/api.rst, the lists of the reference, from the registry: nothing to add by hand."""
     import pathlib
 
     import qkernels
@@ -34,12 +34,13 @@ def write_names():
     kernels = [k.name for k in registry.KERNELS if not k.layout and k.name not in classes]
     layout = [k.name for k in registry.KERNELS if k.layout]
     runtime = [name for name in qkernels.__all__ if name not in {*classes, *kernels, *layout, "contrib"}]
-    text = ".. currentmodule:: qkernels\n"
+    text = ("Reference\n=========\n\nEvery function with its shapes, errors and an example; :doc:`/operators` is the overview by operator.\n\n"
+            ".. currentmodule:: qkernels\n")
     for title, names in (("Kernels", [*kernels, "sampling.candidates"]), ("Prepared weights and caches", classes), ("Layout", layout), ("Runtime", runtime)):
-        text += f"\n{title}\n{'-' * len(title)}\n\n.. autosummary::\n   :toctree: generated\n\n" + "".join(f"   {name}\n" for name in sorted(names))
-    path = pathlib.Path(__file__).parent / "generated/names.inc"
+        text += f"\n{title}\n{'-' * len(title)}\n\n.. autosummary::\n   :toctree:\n\n" + "".join(f"   {name}\n" for name in sorted(names))
+    path = pathlib.Path(__file__).parent / "generated/api.rst"
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
 
 
-write_names()
+write_reference()

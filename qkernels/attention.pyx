@@ -1,5 +1,4 @@
 """Attention: ai.onnx Attention on arrays, and the fused call of a decoder with its cache."""
-cimport cython
 cimport numpy as cnp
 from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t
@@ -189,7 +188,8 @@ def attention(q, k, v, attn_mask=None, past_key=None, past_value=None, *, is_cau
     array([1., 2.], dtype=float32)
     """
     cdef str func = "attention"
-    cdef cnp.ndarray a = _strided(q, _arrays.FLOATS, func, "q"), b = _strided(k, _arrays.FLOATS, func, "k"), c = _strided(v, _arrays.FLOATS, func, "v")
+    cdef cnp.ndarray a = _strided(q, _arrays.FLOATS, func, "q"), b = _strided(k, _arrays.FLOATS, func, "k")
+    cdef cnp.ndarray c = _strided(v, _arrays.FLOATS, func, "v")
     cdef cnp.ndarray past_a = None, past_b = None, mask = None, y, y4
     cdef qk_attention_args args
     cdef int n

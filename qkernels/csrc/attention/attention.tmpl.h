@@ -41,7 +41,8 @@ typedef struct {
     int rows;
 } qk_attention_ahead;
 
-static inline void QK_TIER(fetch)(const qk_attention_ahead *ahead, int first, int last)
+/* inlined by force: of a function that only prefetches, gcc drops the calls */
+QK_TILED void QK_TIER(fetch)(const qk_attention_ahead *ahead, int first, int last)
 {
     int64_t rows = qk_min(last, ahead->rows) - first, bytes = ahead->bytes;
     const char *p = ahead->p + first * ahead->stride;
