@@ -203,7 +203,7 @@ def _swish64(x, alpha):
 def add(a, b, *, out=None, threads=None):
     """The sum ``a + b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Add, since version 14. Integers wrap around; float16 and bfloat16 are added in float32 and rounded once.
+    ONNX ai.onnx Add, since version 13. Integers wrap around; float16 and bfloat16 are added in float32 and rounded once.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def add(a, b, *, out=None, threads=None):
 def sub(a, b, *, out=None, threads=None):
     """The difference ``a - b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Sub, since version 14. Integers wrap around; float16 and bfloat16 are subtracted in float32 and rounded once.
+    ONNX ai.onnx Sub, since version 13. Integers wrap around; float16 and bfloat16 are subtracted in float32 and rounded once.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ def sub(a, b, *, out=None, threads=None):
 def mul(a, b, *, out=None, threads=None):
     """The product ``a * b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Mul, since version 14. Integers wrap around; float16 and bfloat16 are multiplied in float32 and rounded once.
+    ONNX ai.onnx Mul, since version 13. Integers wrap around; float16 and bfloat16 are multiplied in float32 and rounded once.
 
     Parameters
     ----------
@@ -433,7 +433,7 @@ def silu_mul(gate, up=None, *, out=None, threads=None):
 def div(a, b, *, out=None, threads=None):
     """The quotient ``a / b`` with NumPy's broadcasting.
 
-    ONNX ai.onnx Div, since version 14. Integers are divided toward zero; float16 and bfloat16 in float32, rounded once.
+    ONNX ai.onnx Div, since version 13. Integers are divided toward zero; float16 and bfloat16 in float32, rounded once.
 
     Parameters
     ----------

@@ -31,10 +31,12 @@ cdef tuple _axes(object axes, int rank, bint noop, str func):
     """The axes to reduce, ascending; None: nothing to do."""
     if axes is None:
         axes = ()
-    else:
-        if isinstance(axes, np.ndarray) and axes.dtype.kind not in "iu" and axes.size:
+    elif isinstance(axes, np.ndarray):
+        if axes.dtype.kind not in "iu" and axes.size:
             raise TypeError(f"{func}: axes: expected integers, got {axes.dtype}")
-        axes = np.atleast_1d(np.asarray(axes)).tolist()
+        axes = axes.ravel().tolist()
+    elif not isinstance(axes, (list, tuple)):
+        axes = (axes,)
     if not axes:
         return None if noop else tuple(range(rank))
     axes = [_arrays.normalize_axis(axis, rank, func, "axes") for axis in axes]

@@ -53,9 +53,9 @@ class Kernel:
 
 KERNELS = (
     # elementwise
-    Kernel("add", "elementwise", NUMBERS, "a + b with broadcasting", "", "Add", (14,)),
-    Kernel("sub", "elementwise", NUMBERS, "a - b with broadcasting", "", "Sub", (14,)),
-    Kernel("mul", "elementwise", NUMBERS, "a · b with broadcasting", "", "Mul", (14,)),
+    Kernel("add", "elementwise", NUMBERS, "a + b with broadcasting", "", "Add", (13, 14)),
+    Kernel("sub", "elementwise", NUMBERS, "a - b with broadcasting", "", "Sub", (13, 14)),
+    Kernel("mul", "elementwise", NUMBERS, "a · b with broadcasting", "", "Mul", (13, 14)),
     Kernel("sigmoid", "elementwise", WITH_DOUBLE, "1 / (1 + exp(-x))", "", "Sigmoid", (13,)),
     Kernel("silu", "elementwise", WITH_DOUBLE, "x · sigmoid(α · x)"),
     Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
@@ -122,7 +122,7 @@ KERNELS = (
     Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", (23,)),
     Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", (1,)),
     # sampling
-    Kernel("argmax", "sampling", FLOATS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
+    Kernel("argmax", "sampling", NUMBERS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
     Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
     # softmax
     Kernel("softmax", "softmax", WITH_DOUBLE, "exponentials that sum to 1 along an axis", "", "Softmax", (13,)),

@@ -51,8 +51,8 @@ def argmax(x, *, axis=0, keepdims=1, select_last_index=0, threads=None):
 
     Parameters
     ----------
-    x : array, float32, float16 or bfloat16
-        At least one dimension, any strides. The last axis is the fast one; others are moved there first.
+    x : array, float32, float16, bfloat16, float64 or any integer type
+        At least one dimension, any strides. The last axis is the fast one; others are moved there first. float64 and integers go through NumPy.
     axis : int, default 0
     keepdims : int, default 1
         Keep the axis with size 1 (1) or drop it (0).
@@ -88,10 +88,16 @@ def argmax(x, *, axis=0, keepdims=1, select_last_index=0, threads=None):
     axis = _arrays.normalize_axis(axis, len(shape), "argmax")
     if axis != len(shape) - 1:
         a = np.moveaxis(a, axis, -1)
-    a = _arrays.float_input(a, _arrays.FLOATS, "argmax", "x")
+    through_numpy = a.dtype.kind in "iu" or a.dtype == np.float64
+    if not through_numpy:
+        a = _arrays.float_input(a, _arrays.FLOATS, "argmax", "x")
     args.n = shape[axis]
     if args.n == 0:
         raise ValueError(f"argmax: x: expected at least 1 element along axis {axis}, got shape {shape}")
+    if through_numpy:
+        _arrays.num_threads(threads, "argmax")
+        y = np.asarray(args.n - 1 - a[..., ::-1].argmax(-1) if select_last_index else a.argmax(-1))
+        return np.expand_dims(y, axis) if keepdims else y
     y = np.empty(_arrays.shape_of(a)[:len(shape) - 1], np.int64)
     args.x, args.y, args.rows = cnp.PyArray_DATA(a), <int64_t *>cnp.PyArray_DATA(y), y.size
     args.dtype, args.select_last = _arrays.dtype_code(a), bool(select_last_index)

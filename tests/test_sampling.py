@@ -53,6 +53,18 @@ def test_argmax_against_onnx_reference(seed, shape, last, keepdims, data):
         assert_equal_bits(qkernels.argmax(x), evaluate("", "ArgMax", [x])[0])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_argmax_of_other_numbers(dtype):
+    x = np.random.default_rng(0).integers(0, 5, (3, 4, 6)).astype(dtype)
+    for axis in range(3):
+        for last in (0, 1):
+            for keepdims in (0, 1):
+                y = qkernels.argmax(x, axis=axis, keepdims=keepdims, select_last_index=last)
+                assert_equal_bits(y, argmax_oracle(x, axis, keepdims, last))
+                assert_equal_bits(y, evaluate("", "ArgMax", [x], axis=axis, keepdims=keepdims, select_last_index=last)[0])
+    assert qkernels.argmax(np.float64([1, np.nan, 3])).tolist() == [1] and qkernels.argmax(np.int32([2, 7]), keepdims=0) == 1
+
+
 def test_B54_argmax(tier):
     at = lambda values, **kw: qkernels.argmax(np.float32(values), **kw).tolist()
     assert at([2, np.nan, 7]) == [1]
@@ -87,7 +99,7 @@ def test_argmax_layouts_and_empty_shapes(tier):
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda: qkernels.argmax(np.zeros(3)), TypeError, "argmax: x: expected dtype float32 or float16 or bfloat16, got float64"),
+    (lambda: qkernels.argmax(np.zeros(3, bool)), TypeError, "argmax: x: expected dtype float32 or float16 or bfloat16, got bool"),
     (lambda: qkernels.argmax(np.float32(3)), ValueError, "argmax: x: expected at least 1 dimension, got a 0-d array"),
     (lambda: qkernels.argmax(np.zeros((2, 0), np.float32), axis=1), ValueError, r"x: expected at least 1 element along axis 1, got shape \(2, 0\)"),
     (lambda: qkernels.argmax(np.zeros((2, 2), np.float32), axis=2), ValueError, "argmax: axis: expected -2 to 1 for rank 2, got 2"),

@@ -74,7 +74,11 @@ static QK_NOINLINE v16 QK_TIER(tanh)(int dtype, v16 f)
     return d16_finish(dtype, d16_or(d16_div(e, d16_add(e, d16_set1(2.0))), d16_sign(x)));
 }
 
-static QK_NOINLINE v16 QK_TIER(reciprocal)(int dtype, v16 f) { return d16_finish(dtype, d16_div(d16_set1(1.0), d16_of(f))); }
+static inline v16 QK_TIER(reciprocal)(int dtype, v16 f)
+{
+    v16 one = v16_set1(1.0f);
+    return dtype == QK_F32 ? v16_div(one, f) : d16_finish(dtype, d16_div(d16_of(one), d16_of(f)));
+}
 
 /* A finite |x| of 2^20 or more modulo pi/2. x = m 2^e with m of 24 bits, so x 2/pi modulo 4 needs the bits of 2/pi from weight 2^(1 - e) on,
  * 96 of them. The product, in units of 2^-62 and modulo 2^64: its top 2 bits are the quadrant, the rest the fraction. */

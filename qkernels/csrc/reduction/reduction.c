@@ -2,7 +2,7 @@
 
 static const qk_reduction_table *const tables[QK_ISA_COUNT] = QK_TABLES(reduction);
 
-int64_t qk_reduction_units(const qk_reduction_args *a) { return a->inner == 1 ? a->outer : a->outer * qk_ceil_div(a->inner, 16); }
+int64_t qk_reduction_units(const qk_reduction_args *a) { return a->inner == 1 ? a->outer : a->outer * qk_ceil_div(a->inner, QK_STRIP); }
 
 void qk_reduction(int isa, int threads, const qk_reduction_args *args)
 {

@@ -5,6 +5,7 @@
 #include "simd/tiers.h"
 
 enum qk_reduction_op { QK_SUM = 0, QK_MEAN = 1, QK_MAX = 2 };
+enum { QK_STRIP = 256 };
 
 /* y[o, i] = op over k of x[o, k, i]. Sums are made in double precision and rounded once. */
 typedef struct {
@@ -14,7 +15,7 @@ typedef struct {
     int64_t outer, n, inner;
 } qk_reduction_args;
 
-/* results first..last-1, in units of rows where inner is 1, else of strips of 16 columns */
+/* results first..last-1, in units of rows where inner is 1, else of strips of QK_STRIP columns */
 typedef struct {
     void (*reduce)(const qk_reduction_args *args, int64_t first, int64_t last);
 } qk_reduction_table;

@@ -1,7 +1,8 @@
 /* The body of reduction, once for all tiers.
  *
- * Sum of a row: vector i goes to accumulator i mod 2, of 16 doubles each, then 0 + 1 and the lanes' tree. Sum of columns: 16 columns side by
- * side, row after row. Maximum: a NaN anywhere is the result; its order matters to nothing but the sign of zero, and is fixed too. */
+ * Sum of a row: vector i goes to accumulator i mod 4, of 16 doubles each, then (0 + 1) + (2 + 3) and the lanes' tree. Sum of columns: row
+ * after row, QK_STRIP columns side by side in memory close by, 4 rows at a time.
+ * Maximum: a NaN anywhere is the result; its order matters to nothing but the sign of zero, and is fixed too. */
 #include "reduction/reduction.h"
 
 /* the larger, NaN before all */
@@ -32,46 +33,69 @@ QK_FOLDED void QK_TIER(reduce_row)(int op, int dtype, const char *x, int64_t n, 
             lanes[0] = lanes[l] > lanes[0] || lanes[l] != lanes[l] ? lanes[l] : lanes[0];
         result = v16_set1(lanes[0]);
     } else {
-        d16 a = d16_zero(), b = d16_zero();
-        for (; c + 32 <= n; c += 32) {
-            a = d16_add(a, d16_of(v16_load_as(dtype, x + c * size, 16)));
-            b = d16_add(b, d16_of(v16_load_as(dtype, x + (c + 16) * size, 16)));
-        }
-        if (c < n)
-            a = d16_add(a, d16_of(v16_load_as(dtype, x + c * size, (int)qk_min(16, n - c))));
-        if (c + 16 < n)
-            b = d16_add(b, d16_of(v16_load_as(dtype, x + (c + 16) * size, (int)(n - c - 16))));
-        result = QK_TIER(reduce_result)(op, dtype, d16_set1(d16_reduce_add(d16_add(a, b))), n);
+        d16 sum[4] = {d16_zero(), d16_zero(), d16_zero(), d16_zero()};
+        for (; c + 64 <= n; c += 64)
+            for (int j = 0; j < 4; j++)
+                sum[j] = d16_add(sum[j], d16_of(v16_load_as(dtype, x + (c + 16 * j) * size, 16)));
+        for (int j = 0; c < n; c += 16, j++)
+            sum[j] = d16_add(sum[j], d16_of(v16_load_as(dtype, x + c * size, (int)qk_min(16, n - c))));
+        d16 total = d16_add(d16_add(sum[0], sum[1]), d16_add(sum[2], sum[3]));
+        result = QK_TIER(reduce_result)(op, dtype, d16_set1(d16_reduce_add(total)), n);
     }
     v16_store_as(dtype, y, result, 1);
 }
 
-/* 1 to 16 columns */
-QK_FOLDED void QK_TIER(reduce_columns)(int op, int dtype, const char *x, int64_t n, int64_t inner, int columns, char *y)
+/* `rows` rows into the sums or maxima so far of 1 to 16 columns: in their order, so the number is of no consequence */
+QK_FOLDED void QK_TIER(reduce_into)(int op, int dtype, const char *x, int64_t step, int rows, int columns, double *sum, float *most)
 {
-    int64_t step = inner * qk_itemsize(dtype);
-    v16 result;
     if (op == QK_MAX) {
-        result = v16_set1(-INFINITY);
-        for (int64_t k = 0; k < n; k++)
-            result = QK_TIER(larger)(v16_load_as(dtype, x + k * step, columns), result);
+        v16 m = v16_load(most);
+        for (int k = 0; k < rows; k++)
+            m = QK_TIER(larger)(v16_load_as(dtype, x + k * step, columns), m);
+        v16_store(most, m);
     } else {
-        d16 a = d16_zero();
-        for (int64_t k = 0; k < n; k++)
+        d16 a = d16_load(sum);
+        for (int k = 0; k < rows; k++)
             a = d16_add(a, d16_of(v16_load_as(dtype, x + k * step, columns)));
-        result = QK_TIER(reduce_result)(op, dtype, a, n);
+        d16_store(sum, a);
     }
-    v16_store_as(dtype, y, result, columns);
+}
+
+/* 1 to QK_STRIP columns */
+QK_FOLDED void QK_TIER(reduce_columns)(int op, int dtype, const char *x, int64_t n, int64_t inner, int64_t columns, char *y)
+{
+    double sum[QK_STRIP];
+    float most[QK_STRIP];
+    int64_t size = qk_itemsize(dtype), step = inner * size, whole = columns / 16 * 16;
+    int tail = (int)(columns - whole);
+    for (int64_t i = 0; i < columns; i += 16) {
+        d16_store(sum + i, d16_zero());
+        v16_store(most + i, v16_set1(-INFINITY));
+    }
+    for (int64_t k = 0; k < n; k += 4) {
+        int rows = (int)qk_min(4, n - k);
+        const char *p = x + k * step;
+        for (int64_t i = 0; i < whole; i += 16)
+            if (rows == 4)
+                QK_TIER(reduce_into)(op, dtype, p + i * size, step, 4, 16, sum + i, most + i);
+            else
+                QK_TIER(reduce_into)(op, dtype, p + i * size, step, rows, 16, sum + i, most + i);
+        if (tail)
+            QK_TIER(reduce_into)(op, dtype, p + whole * size, step, rows, tail, sum + whole, most + whole);
+    }
+    for (int64_t i = 0; i < columns; i += 16)
+        v16_store_as(dtype, y + i * size, op == QK_MAX ? v16_load(most + i) : QK_TIER(reduce_result)(op, dtype, d16_load(sum + i), n),
+                     (int)qk_min(16, columns - i));
 }
 
 static void QK_TIER(reduce)(const qk_reduction_args *r, int64_t first, int64_t last)
 {
-    int64_t size = qk_itemsize(r->dtype), strips = qk_ceil_div(r->inner, 16);
+    int64_t size = qk_itemsize(r->dtype), strips = qk_ceil_div(r->inner, QK_STRIP);
     for (int64_t u = first; u < last; u++) {
-        int64_t o = u / strips, i = u % strips * 16;
+        int64_t o = u / strips, i = u % strips * QK_STRIP;
         const char *x = (const char *)r->x + (o * r->n * r->inner + i) * size;
         char *y = (char *)r->y + (o * r->inner + i) * size;
-        int columns = (int)qk_min(16, r->inner - i);
+        int64_t columns = qk_min(QK_STRIP, r->inner - i);
 #define UNIT(op, dtype) \
     case op * 3 + dtype: \
         if (r->inner == 1) \

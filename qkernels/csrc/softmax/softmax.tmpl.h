@@ -16,11 +16,30 @@ QK_FOLDED float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
     v16 least = v16_set1(-INFINITY), m[4] = {least, least, least, least};
     int64_t c = 0;
     for (; c + 64 <= n; c += 64)
+        QK_UNROLL
         for (int j = 0; j < 4; j++)
             m[j] = v16_max(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m[j]);
     for (; c < n; c += 16)
         m[0] = v16_max(QK_TIER(softmax_load)(dtype, x, c, (int)qk_min(16, n - c), least), m[0]);
     return v16_reduce_max(v16_max(v16_max(m[0], m[1]), v16_max(m[2], m[3])));
+}
+
+/* e^x for x <= 0 and NaN, error below 1 ulp; 0 below -104. x = n ln 2 + r; e^r = 1 + r + r^2 (1/2 + r h(r)), h of degree 3 fitted to |r| <= 0.347
+ * with an error of 2^-27.9. Less work than v16_exp: no upper bound, a degree less, n by an addition that leaves no room for a fraction. */
+static inline v16 QK_TIER(softmax_exp)(v16 x)
+{
+    v16 shift = v16_set1(0x1.8p23f);
+    x = v16_max(v16_set1(-105.0f), x);
+    v16 n = v16_sub(v16_fma(x, v16_set1(0x1.715476p+0f), shift), shift);
+    v16 r = v16_fnma(n, v16_set1(0x1.62e4p-1f), x); /* ln 2 to 15 bits, so n times it is exact */
+    r = v16_fnma(n, v16_set1(0x1.7f7d1cp-20f), r);
+    v16 p = v16_set1(0x1.6b6de6p-10f);
+    p = v16_fma(p, r, v16_set1(0x1.123008p-7f));
+    p = v16_fma(p, r, v16_set1(0x1.55568ap-5f));
+    p = v16_fma(p, r, v16_set1(0x1.5554a2p-3f));
+    p = v16_fma(p, r, v16_set1(0.5f));
+    p = v16_fma(v16_mul(p, r), r, r);
+    return v16_scale2(v16_add(v16_set1(1.0f), p), n);
 }
 
 /* the sum of e^(x - m); the exponentials to e, if there is one */
@@ -29,15 +48,16 @@ QK_FOLDED float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v16 m,
     v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     int64_t c = 0;
     for (; c + 64 <= n; c += 64)
+        QK_UNROLL
         for (int j = 0; j < 4; j++) {
-            v16 p = v16_exp(v16_sub(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m));
+            v16 p = QK_TIER(softmax_exp)(v16_sub(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m));
             if (e)
                 v16_store(e + c + 16 * j, p);
             acc[j] = v16_add(acc[j], p);
         }
     for (int j = 0; c < n; c += 16, j++) {
         int left = (int)qk_min(16, n - c);
-        v16 p = v16_exp(v16_sub(QK_TIER(softmax_load)(dtype, x, c, left, v16_zero()), m));
+        v16 p = QK_TIER(softmax_exp)(v16_sub(QK_TIER(softmax_load)(dtype, x, c, left, v16_zero()), m));
         if (left < 16)
             p = v16_select(m16_first(left), p, v16_zero());
         if (e)
@@ -47,32 +67,50 @@ QK_FOLDED float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v16 m,
     return v16_reduce_add(v16_add(v16_add(acc[0], acc[1]), v16_add(acc[2], acc[3])));
 }
 
-QK_FOLDED void QK_TIER(softmax_row)(int dtype, const char *x, char *y, int64_t n, int log, float *e)
+/* rows of n elements, up to 16 if they are short and their logarithms wanted, which then are taken together */
+QK_FOLDED void QK_TIER(softmax_block)(int dtype, const char *x, char *y, int64_t n, int rows, int log, float *e)
 {
-    v16 m = v16_set1(QK_TIER(softmax_max)(dtype, x, n));
-    v16 sum = v16_set1(QK_TIER(softmax_sum)(dtype, x, n, m, e)), inverse = v16_div(v16_set1(1.0f), sum);
-    v16 log_sum = log ? d16_to_f(d16_log(d16_of(sum))) : sum;
-    for (int64_t c = 0; c < n; c += 16) {
-        int left = (int)qk_min(16, n - c);
-        v16 v = log ? v16_sub(v16_sub(v16_load_as(dtype, x + c * qk_itemsize(dtype), left), m), log_sum) : v16_mul(v16_load_as(QK_F32, e + c, left), inverse);
-        v16_store_as(dtype, y + c * qk_itemsize(dtype), v, left);
+    int64_t size = qk_itemsize(dtype);
+    float most[16], factor[16];
+    for (int r = 0; r < rows; r++) {
+        most[r] = QK_TIER(softmax_max)(dtype, x + r * n * size, n);
+        factor[r] = QK_TIER(softmax_sum)(dtype, x + r * n * size, n, v16_set1(most[r]), e);
+    }
+    v16 sums = rows == 1 ? v16_set1(factor[0]) : v16_load_n(factor, rows);
+    v16 factors = log ? d16_to_f(d16_log(d16_of(sums))) : v16_div(v16_set1(1.0f), sums);
+    if (rows > 1)
+        v16_store_n(factor, factors, rows);
+    for (int r = 0; r < rows; r++, x += n * size, y += n * size) {
+        v16 m = v16_set1(most[r]), f = rows == 1 ? factors : v16_set1(factor[r]);
+        int64_t c = 0;
+        for (; c + 16 <= n; c += 16) {
+            v16 v = log ? v16_sub(v16_sub(v16_load_as(dtype, x + c * size, 16), m), f) : v16_mul(v16_load_as(QK_F32, e + c, 16), f);
+            v16_store_as(dtype, y + c * size, v, 16);
+        }
+        if (c < n) {
+            int left = (int)(n - c);
+            v16 v = log ? v16_sub(v16_sub(v16_load_as(dtype, x + c * size, left), m), f) : v16_mul(v16_load_as(QK_F32, e + c, left), f);
+            v16_store_as(dtype, y + c * size, v, left);
+        }
     }
 }
 
 static void QK_TIER(softmax_rows)(const qk_softmax_args *a, int64_t first, int64_t last, float *scratch)
 {
-    for (int64_t row = first; row < last; row++) {
+    int block = a->log && a->n <= 256 ? 16 : 1;
+    for (int64_t row = first; row < last; row += block) {
         const char *x = (const char *)a->x + row * a->n * qk_itemsize(a->dtype);
         char *y = (char *)a->y + row * a->n * qk_itemsize(a->dtype);
-#define ROW(dtype, log, e) \
+        int rows = (int)qk_min(block, last - row);
+#define BLOCK(dtype, rows, log, e) \
     case dtype * 2 + log: \
-        QK_TIER(softmax_row)(dtype, x, y, a->n, log, e); \
+        QK_TIER(softmax_block)(dtype, x, y, a->n, rows, log, e); \
         break;
         switch (a->dtype * 2 + a->log) {
-            ROW(QK_F32, 0, (float *)y) ROW(QK_F16, 0, scratch) ROW(QK_BF16, 0, scratch)
-            ROW(QK_F32, 1, NULL) ROW(QK_F16, 1, NULL) ROW(QK_BF16, 1, NULL)
+            BLOCK(QK_F32, 1, 0, (float *)y) BLOCK(QK_F16, 1, 0, scratch) BLOCK(QK_BF16, 1, 0, scratch)
+            BLOCK(QK_F32, rows, 1, NULL) BLOCK(QK_F16, rows, 1, NULL) BLOCK(QK_BF16, rows, 1, NULL)
         }
-#undef ROW
+#undef BLOCK
     }
 }
 
