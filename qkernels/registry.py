@@ -84,7 +84,8 @@ KERNELS = (
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types", "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
+    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types",
+           "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
     # normalization
     Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
     Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",

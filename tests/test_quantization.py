@@ -339,7 +339,7 @@ def gathers(draw):
 def test_gather_block_quantized_against_specification(p, scale_dtype):
     per = 8 // p["bits"] if p["kind"] == np.uint8 else 1
     data = codes(p["seed"], p["shape"], p["kind"])
-    rank, axis = data.ndim, p["quantize_axis"] % data.ndim
+    axis = p["quantize_axis"] % data.ndim
     logical = (*p["shape"][:-1], p["shape"][-1] * per)
     blocks = [-(-d // (p["block_size"] or d)) if i == axis else d for i, d in enumerate(logical)]
     scales = normal(p["seed"] + 1, tuple(blocks), scale_dtype)
