@@ -44,10 +44,7 @@ def _group_query(low, node):
     outputs = node.outputs + [None] * (4 - len(node.outputs))
     if not _cache_pair(low, node, (past_k, past_v), outputs[1:3]) or outputs[3] is not None:
         return "its past and present are not an input and an output of the graph"
-    for what, wrong in (("softcap", a.get("softcap", 0.0)), ("local_window_size", a.get("local_window_size", -1) != -1),
-                        ("smooth_softmax", a.get("smooth_softmax", 0)),
-                        ("rotary_interleaved", a.get("rotary_interleaved", 0)), ("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias),
-                        ("head_sink", sink), ("a quantized cache", a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]),
+    for what, wrong in (("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias), ("a quantized cache", a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]),
                         ("query_seqlens", names[16]),
                         ("sliding_window_cache", a.get("sliding_window_cache", 0))):
         if wrong:
@@ -66,9 +63,9 @@ def _group_query(low, node):
             t = low.constants.get(name)
             if t is None or len(t.shape) != 2 or t.kind != TensorProto.FLOAT:
                 return "its rotary tables are no float32 constants"
-            if d is not None and t.shape[1] != d // 2:
-                return f"its rotary tables have {t.shape[1]} columns for a head size of {d}: a partial rotation has no cached form here"
-            d, tables[key] = 2 * t.shape[1], name
+            if d is None:
+                return f"the shape of {past_k} does not say how large a head is"
+            tables[key] = name
     norms, nodes, epsilon = {}, [node], 1e-6
     if names[14] is not None or names[15] is not None:
         if names[14] not in low.constants or names[15] not in low.constants:
@@ -82,7 +79,15 @@ def _group_query(low, node):
         if all(p is not None for p in peeled) and peeled[0][2] == peeled[1][2]:
             (q, q_norm, epsilon, q_nodes), (k, k_norm, _, k_nodes) = peeled
             norms, nodes = {"q_norm": q_norm, "k_norm": k_norm}, [*q_nodes, *k_nodes, node]
-    return _emit(low, node, nodes, (q, k, v), norms, epsilon, tables, heads, kv_heads, d, a.get("scale") or None, outputs[0])
+    extra = dict(softcap=a.get("softcap", 0.0), local_window_size=a.get("local_window_size", -1), interleaved=a.get("rotary_interleaved", 0))
+    if sink is not None:
+        t = low.constants.get(sink)
+        if t is None or t.shape != (heads,) or t.kind != TensorProto.FLOAT:
+            return "its head_sink is no float32 constant"
+        tables["sink"] = sink
+    elif a.get("smooth_softmax", 0) == 1:
+        extra["sink"] = np.zeros(heads, np.float32)
+    return _emit(low, node, nodes, (q, k, v), norms, epsilon, tables, heads, kv_heads, d, a.get("scale") or None, outputs[0], extra=extra)
 
 
 def _peel(low, name, reader, width, d):
@@ -120,7 +125,7 @@ def _source(low, nodes, parts, widths):
     return None, []
 
 
-def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False):
+def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False, extra=None):
     """The step; `parts` are q, k and v, or q alone with all three in it."""
     layer = low.cache_layers
     inputs, why = list(parts), []
@@ -131,7 +136,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
         if source is not None:
             inputs, nodes = [source], [*extra, *nodes]
     why.append("append to the persistent cache and causal attention over it")
-    if tables:
+    if "cos" in tables:
         why.insert(0, "rotation")
     if norms:
         why.insert(0, "norms of q and k")
@@ -140,7 +145,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
 
     def make():
         options = {key: np.ascontiguousarray(low.array(name)) for key, name in (norms | tables).items()}
-        options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads)
+        options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads) | (extra or {})
 
         def run(arrays, context):
             if not three:
@@ -159,9 +164,9 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
 
     low.cache_layers += 1
     low.cache_shape = (kv_heads, d)
-    if tables:
+    if "cos" in tables:
         low.rotary = tables["cos"], tables["sin"]
-        low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in tables.values()))
+        low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in low.rotary))
     low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False))
     return None
 
@@ -172,8 +177,10 @@ def _standard(low, node):
     outputs = node.outputs + [None] * (4 - len(node.outputs))
     if outputs[3] is not None or padding is not None:
         return "its scores are asked for" if outputs[3] is not None else "nonpad_kv_seqlen has no cached form here"
-    if a.get("softcap", 0.0) or a.get("left_window_size", -1) != -1 or a.get("right_window_size", -1) not in (-1, 0):
-        return "softcap and windows have no cached form here"
+    left = a.get("left_window_size", -1)
+    extra = dict(softcap=a.get("softcap", 0.0), local_window_size=left + 1 if left >= 0 else -1)
+    if a.get("right_window_size", -1) > 0 and not a.get("is_causal", 0):
+        return "it looks ahead"
     three = a.get("q_num_heads") is not None
     heads = a.get("q_num_heads") or _heads_before(low, q)
     if heads is None:
@@ -204,8 +211,9 @@ def _standard(low, node):
     kv_heads = kv_heads or _heads_before(low, k)
     if kv_heads is None or heads % kv_heads:
         return "the number of its key heads is not to be seen"
-    if mask is not None or not a.get("is_causal", 0):
-        problem = _causal(low, node, mask, bool(a.get("is_causal", 0)))
+    frontier = bool(a.get("is_causal", 0)) or a.get("right_window_size", -1) == 0
+    if mask is not None or not frontier:
+        problem = _causal(low, node, mask, frontier)
         if problem:
             return problem
     d = d or _head_size(low, q)
@@ -213,10 +221,10 @@ def _standard(low, node):
         return "the size of its heads is not to be seen"
     fused = _fused(low, node, (q, k, v), heads, kv_heads, d, three) if kind == TensorProto.FLOAT and _is_float32(low) else None
     if fused is None:
-        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), outputs[0], three)
+        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), outputs[0], three, extra=extra)
     parts, norms, epsilon, tables, before = fused
     emit = _emit if three else _emit_flat
-    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), outputs[0])
+    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), outputs[0], extra=extra)
 
 
 def _fused(low, node, parts, heads, kv_heads, d, three):
@@ -241,7 +249,7 @@ def _fused(low, node, parts, heads, kv_heads, d, three):
     return tuple(f["source"] for f in found), norms, q["epsilon"], tables, [n for f in found for n in f["nodes"]]
 
 
-def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out):
+def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, extra):
     """The step for q, k and v with their heads side by side, where the result goes back to that form: the Transpose and Reshape after it go with it."""
     after = low.readers.get(out, ())
     if len(after) == 1 and after[0].op == "Transpose" and after[0].attributes.get("perm") == [0, 2, 1, 3] and low.only_reader(out, after[0]):
@@ -249,8 +257,9 @@ def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads,
         if len(flat) == 1 and flat[0].op == "Reshape" and low.only_reader(after[0].outputs[0], flat[0]):
             target = low.small(flat[0].inputs[1])
             if target and len(target) == 3 and target[-1] in (heads * d, -1):
-                return _emit(low, node, [*nodes, after[0], flat[0]], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat[0].outputs[0], True)
-    return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True)
+                return _emit(low, node, [*nodes, after[0], flat[0]], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat[0].outputs[0], True,
+                             extra=extra)
+    return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True, extra=extra)
 
 
 def _is_float32(low):
