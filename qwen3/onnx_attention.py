@@ -353,10 +353,18 @@ def _same_turn(low, a, b):
 
 
 def _same_value(low, x, y):
-    """Whether two values are made by the same operator from the same inputs."""
-    a, b = (low.producer.get(n, (None, 0)) for n in (x, y))
-    return (a[0] is not None and b[0] is not None and a[1] == b[1] and a[0].op == b[0].op and a[0].attributes == b[0].attributes
-            and all(m == n or _same_value(low, m, n) for m, n in zip(a[0].inputs, b[0].inputs, strict=True)))
+    """Whether two values are made by the same operators from the same inputs."""
+    seen, stack = set(), [(x, y)]
+    while stack:
+        pair = stack.pop()
+        if pair[0] == pair[1] or pair in seen:
+            continue
+        seen.add(pair)
+        (a, i), (b, j) = (low.producer.get(n, (None, 0)) for n in pair)
+        if a is None or b is None or i != j or a.op != b.op or a.attributes != b.attributes or len(a.inputs) != len(b.inputs):
+            return False
+        stack += zip(a.inputs, b.inputs, strict=True)
+    return True
 
 
 def _tables(low, node):
