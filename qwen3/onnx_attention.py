@@ -122,7 +122,8 @@ def _source(low, nodes, parts, widths):
 
 def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False):
     """The step; `parts` are q, k and v, or q alone with all three in it."""
-    layer = low.cache_layers
+    if low.attentions and low.cache_shape != (kv_heads, d):
+        return f"its {kv_heads} key heads of size {d} are not like those of the layers before, {low.cache_shape[0]} of size {low.cache_shape[1]}"
     inputs, why = list(parts), []
     if parts[1] is None:
         inputs = [parts[0]]
@@ -139,6 +140,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
         why.insert(0, "q, k and v put side by side")
 
     def make():
+        layer = low.attentions.index(step)
         options = {key: np.ascontiguousarray(low.array(name)) for key, name in (norms | tables).items()}
         options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads)
 
@@ -157,12 +159,13 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
 
         return run
 
-    low.cache_layers += 1
     low.cache_shape = (kv_heads, d)
     if tables:
         low.rotary = tables["cos"], tables["sin"]
         low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in tables.values()))
-    low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False))
+    step = Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False)
+    low.attentions.append(step)
+    low.claim(step)
     return None
 
 
@@ -243,13 +246,11 @@ def _fused(low, node, parts, heads, kv_heads, d, three):
 
 def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out):
     """The step for q, k and v with their heads side by side, where the result goes back to that form: the Transpose and Reshape after it go with it."""
-    after = low.readers.get(out, ())
-    if len(after) == 1 and after[0].op == "Transpose" and after[0].attributes.get("perm") == [0, 2, 1, 3] and low.only_reader(out, after[0]):
-        flat = low.readers.get(after[0].outputs[0], ())
-        if len(flat) == 1 and flat[0].op == "Reshape" and low.only_reader(after[0].outputs[0], flat[0]):
-            target = low.small(flat[0].inputs[1])
-            if target and len(target) == 3 and target[-1] in (heads * d, -1):
-                return _emit(low, node, [*nodes, after[0], flat[0]], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat[0].outputs[0], True)
+    turn = low.reader(out, "Transpose")
+    if turn is not None and turn.attributes.get("perm") == [0, 2, 1, 3] and (flat := low.reader(turn.outputs[0], "Reshape")) is not None:
+        target = low.small(flat.inputs[1])
+        if target and len(target) == 3 and target[-1] in (heads * d, -1):
+            return _emit(low, node, [*nodes, turn, flat], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat.outputs[0], True)
     return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True)
 
 

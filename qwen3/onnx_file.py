@@ -311,6 +311,8 @@ def read_graph(path):
         model.ParseFromString(content)
     except (DecodeError, RecursionError, ValueError) as error:
         raise OnnxError(f"{path}: not an ONNX model, or truncated: {error}") from error
+    if wrong := _no_text(model):
+        raise OnnxError(f"{path}: malformed: {wrong!r} is not UTF-8")
     if not model.HasField("graph") or not model.ir_version or not model.opset_import:
         raise OnnxError(f"{path}: not an ONNX model: it has no {'graph' if not model.HasField('graph') else 'IR version or opset'}")
     try:
@@ -322,6 +324,19 @@ def read_graph(path):
         raise OnnxError(f"{path}: {error}") from None
     except (UnicodeDecodeError, RuntimeError, onnx.checker.ValidationError) as error:
         raise OnnxError(f"{path}: malformed: {error}") from error
+
+
+def _no_text(message):
+    """A string of a message that is not UTF-8, which protobuf hands out as bytes; else None."""
+    stack = [message]
+    while stack:
+        for field_, value in stack.pop().ListFields():
+            values = value if field_.is_repeated else (value,)
+            if field_.type == field_.TYPE_MESSAGE:
+                stack += values
+            elif field_.type == field_.TYPE_STRING and (wrong := [v for v in values if isinstance(v, bytes)]):
+                return wrong[0]
+    return None
 
 
 def _check_functions(model):
@@ -361,6 +376,8 @@ def _checked(model, path):
         raise OnnxError("sparse initializers are not supported")
     if len(backend.opsets_of(model)) != len(model.opset_import):
         raise OnnxError("two opsets of one domain")
+    if wrong := [o for o in model.opset_import if not 0 < o.version < 2**31]:
+        raise OnnxError(f"opset of {wrong[0].domain or 'ai.onnx'}: expected a version >= 1, got {wrong[0].version}")
     for what, values in (("input", graph.input), ("output", graph.output)):
         if not all(v.name for v in values):
             raise OnnxError(f"an {what} has no name")

@@ -94,7 +94,7 @@ class Plan:
         self.graph, self.outputs, self.weights = graph, tuple(outputs), weights
         lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads,
                             positions=positions)
-        self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, lowering.cache_layers
+        self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, len(lowering.attentions)
         if lowering.unsupported:
             raise OnnxError(f"{graph.path}: {backend.UnsupportedError(lowering.unsupported)}")
         self.inputs = lowering.live_inputs

@@ -131,8 +131,8 @@ class Lowering:
     unsupported : list of str
     live_inputs : list of str
         Graph inputs that the steps read.
-    cache_layers : int
-        Attention layers that keep their keys and values in a cache.
+    attentions : list of Step
+        Those that keep their keys and values in a cache, a layer each.
     """
 
     def __init__(self, graph, outputs, weights, *, cached, activations, threads, positions=4096):
@@ -150,7 +150,7 @@ class Lowering:
                     self.readers.setdefault(name, []).append(node)
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
-        self.cache_layers, self.cached = 0, cached
+        self.attentions, self.cached = [], cached
         self.evaluated, self.samples = {}, {}  # values of the graph looked at for single sequences
         self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
@@ -202,6 +202,11 @@ class Lowering:
     def only_reader(self, name, *nodes):
         """Whether a value vanishes if these nodes do."""
         return name not in self.kept and all(r in nodes for r in self.readers.get(name, ()))
+
+    def reader(self, name, op):
+        """The one node that reads a value which vanishes with it, if it is this operator and not part of something else yet."""
+        readers = self.readers.get(name, ())
+        return readers[0] if len(readers) == 1 and readers[0].op == op and readers[0] not in self.claimed and self.only_reader(name, readers[0]) else None
 
     def claim(self, step):
         self.steps.append(step)
@@ -387,7 +392,9 @@ class Lowering:
     def _dequantize(self, name):
         """The DequantizeLinear of a constant that makes a value, claimed or not: several products may read one."""
         node = self.producer.get(name, (None,))[0]
-        return node if node is not None and node.op == "DequantizeLinear" and all(n is None or n in self.constants for n in node.inputs) else None
+        if node is None or node.op != "DequantizeLinear" or self.status.get(node, (None,))[0] == "none":
+            return None
+        return node if all(n is None or n in self.constants for n in node.inputs) else None
 
     def _dequantize_spec(self, node, rows):
         """The (N, K) matrix behind a DequantizeLinear whose tensor is (N, K) with `rows`, else (K, N); None where the pattern does not match."""
@@ -523,8 +530,8 @@ class Lowering:
 
     def _feeds_gate(self, node):
         """Whether a Mul that comes later will take this product in."""
-        readers = self.readers.get(node.outputs[0], ())
-        return len(readers) == 1 and readers[0].op == "Mul" and readers[0].inputs[0] != readers[0].inputs[1] and self.only_reader(node.outputs[0], readers[0])
+        reader = self.reader(node.outputs[0], "Mul")
+        return reader is not None and reader.inputs[0] != reader.inputs[1]
 
     def _sigmoid_product(self, node):
         """(x, nodes) of a node that is x · sigmoid(x), else (None, [])."""
@@ -862,6 +869,7 @@ class Lowering:
                 stack.append((step, True))
                 stack += [(maker[n], False) for n in step.inputs if n in maker and maker[n] not in done]
         self.steps = order
+        self.attentions = [step for step in self.attentions if step in needed]
         self.unsupported = list(dict.fromkeys(reason for s in order for reason in s.error))
         read = {n for s in order for n in s.inputs} | {*self.outputs}
         self.live_inputs = [n for n in self.graph.inputs if n in read]
