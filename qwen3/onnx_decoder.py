@@ -240,7 +240,7 @@ class OnnxDecoder(Qwen3Model):
             cache.length += n
         rows = logits.shape[1] if logits.ndim == 3 else 0
         if logits.shape != (1, rows, self.config.vocab_size) or rows not in (1, n) or logits.dtype not in FLOATS:
-            raise OnnxError(f"{self.model.path}: {self._logits}: expected floats of shape (1, {n}, {self.config.vocab_size}), got {logits.dtype} {logits.shape}")
+            raise OnnxError(f"{self.model.path}: {self._logits}: expected floats of shape {1, n, self.config.vocab_size}, got {logits.dtype} {logits.shape}")
         logits = logits[0]
         logits = logits[-1:] if last_only else logits
         if out is not None:

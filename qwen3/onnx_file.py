@@ -21,7 +21,7 @@ try:
     import onnx
     import onnx.inliner
     from google.protobuf.message import DecodeError
-    from onnx import TensorProto, numpy_helper
+    from onnx import TensorProto
 except ImportError as error:
     raise MissingExtraError(f'ONNX models need onnx, which is not usable here ({error}): pip install "qkernels[onnx]"') from error
 

@@ -14,7 +14,6 @@ __all__ = ["Lowering", "Step", "WeightSpec"]
 
 FOLD_ELEMENTS = 1 << 16  # shape arithmetic is folded, weights are not
 MAX_ELEMENTS = 1 << 30  # of a result that a node by itself may ask for
-ATTENTION = ("com.microsoft::GroupQueryAttention", "Attention")  # has a form on the cache, whether or not a function of its own
 VIEWS = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Flatten"}
 CODES = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.UINT8: 8, TensorProto.INT8: 8}
 
@@ -156,7 +155,7 @@ class Lowering:
         if cached:
             self.kept = {*outputs}
         for node in self.nodes:
-            if isinstance(node.bound(graph.opsets), backend.UnsupportedError) and node.op not in ATTENTION:
+            if isinstance(node.bound(graph.opsets), backend.UnsupportedError):
                 self._refuse(node)
         self._fold()
         for match in (self._decomposed_norm, self._decomposed_rotation):
@@ -168,7 +167,7 @@ class Lowering:
                 self._linear(node)
         if cached:
             for node in self.nodes:
-                if node not in self.claimed and node.op in ATTENTION:
+                if node not in self.claimed and node.op in ("com.microsoft::GroupQueryAttention", "Attention"):
                     self._cached_attention(node)
         for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation):
             for node in self.nodes:
@@ -823,9 +822,6 @@ class Lowering:
     def _single(self, node):
         """A node on the function that the registry names."""
         call = self._call(node)
-        if isinstance(call, backend.UnsupportedError):
-            self._refuse(node)
-            return
         threads = {"threads": self.threads} if self.threads is not None and backend.accepts(call.function, "threads") else {}
 
         def make():
