@@ -82,6 +82,8 @@ def attribute_value(attribute):
     kind = attribute.type
     if kind not in _READABLE:
         raise UnsupportedError([f"attribute {attribute.name}: of type {_kind_name(kind)}"])
+    if attribute.ref_attr_name:
+        raise UnsupportedError([f"attribute {attribute.name}: refers to {attribute.ref_attr_name!r} of a function, but the node is in none"])
     value = onnx.helper.get_attribute_value(attribute)
     if kind == onnx.AttributeProto.TENSOR:
         return numpy_helper.to_array(value)
@@ -119,8 +121,6 @@ def _malformed(node, schema, parameters):
 
     ONNX has no schema of com.microsoft's operators: there the function's own signature says it."""
     for a in node.attribute:
-        if a.ref_attr_name:
-            return f"attribute {a.name}: refers to {a.ref_attr_name!r} of a function, but the node is in none"
         if schema is not None:
             expected = int(schema.attributes[a.name].type) if a.name in schema.attributes else None
         else:

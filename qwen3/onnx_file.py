@@ -303,7 +303,7 @@ def read_graph(path):
             size = os.fstat(file.fileno()).st_size
             if size > MAX_PROTO:
                 raise OnnxError(f"{path}: {size} bytes: expected at most {MAX_PROTO} for a protobuf file, with weights in external data")
-            content = file.read(MAX_PROTO)
+            content = file.read(size)
     except OSError as error:
         raise OnnxError(f"{path}: not readable: {error.strerror or error}") from error
     model = onnx.ModelProto()
