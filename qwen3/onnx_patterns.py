@@ -839,6 +839,14 @@ class Lowering:
     def _finish(self):
         """Order the steps, drop those that nobody needs, and collect what is unsupported."""
         maker = {o: s for s in self.steps for o in s.outputs}
+        # a dequantized matrix that products took in may be read by others as well: for them it is made
+        wanted = [n for s in self.steps for n in s.inputs] + [*self.outputs]
+        while wanted:
+            name = wanted.pop()
+            if name is not None and name not in maker and name not in self.constants and name in self.producer:
+                self._single(self.producer[name][0])
+                maker |= dict.fromkeys(self.steps[-1].outputs, self.steps[-1])
+                wanted += self.steps[-1].inputs
         needed, stack = set(), [maker[o] for o in self.outputs if o in maker]
         while stack:
             step = stack.pop()

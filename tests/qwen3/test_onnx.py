@@ -180,6 +180,23 @@ def test_dequantized_products(kind, form, tmp_path):
     np.testing.assert_allclose(model.run({"x": x})[0], x @ w, rtol=1e-4, atol=1e-3 * np.abs(w).max())
 
 
+def test_a_dequantized_matrix_that_others_read_too(tmp_path):
+    codes, scales = np.random.default_rng(0).integers(0, 16, (32, 6), np.uint8), normal(1, 6, seed=1)
+    nodes = [helper.make_node("DequantizeLinear", ["q", "s"], ["d"], axis=0, block_size=32), helper.make_node("MatMul", ["x", "d"], ["y"]),
+             helper.make_node("Transpose", ["d"], ["t"]), helper.make_node("MatMul", ["v", "t"], ["u"]), helper.make_node("Neg", ["t"], ["n"]),
+             helper.make_node("MatMul", ["d", "d2"], ["w"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [3, 32]), ("v", [3, 6]), ("d2", [6, 2]))],
+                              [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in ("y", "u", "n", "w", "d")],
+                              [helper.make_tensor("q", TensorProto.UINT4, codes.shape, codes.reshape(-1)), numpy_helper.from_array(scales, "s")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), tmp_path / "model.onnx")
+    d, x, v, d2 = codes * scales, normal(3, 32), normal(3, 6), normal(6, 2)
+    y, u, n, w, whole = OnnxModel(tmp_path).run({"x": x, "v": v, "d2": d2})
+    assert_equal_bits(whole, d)
+    assert_equal_bits(n, -d.T)
+    for found, expected in ((y, x @ d), (u, v @ d.T), (w, d @ d2)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_gemm_and_shared_matrices(tmp_path):
     w, b = normal(8, 5), normal(5, seed=1)
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"]), helper.make_node("MatMul", ["x", "w"], ["z"]),
