@@ -70,10 +70,21 @@ class Call:
         return result if len(result) == len(self.places) else tuple([result[i] for i in self.places])
 
 
+_READABLE = {getattr(onnx.AttributeProto, name) for name in ("TENSOR", "STRING", "STRINGS", "FLOAT", "FLOATS", "INT", "INTS")}
+
+
+def _kind_name(kind):
+    return onnx.AttributeProto.AttributeType.Name(kind) if kind in onnx.AttributeProto.AttributeType.values() else str(kind)
+
+
 def attribute_value(attribute):
     """A node's attribute as Python and NumPy values; graphs and sparse tensors are refused."""
-    value = onnx.helper.get_attribute_value(attribute)
     kind = attribute.type
+    if kind not in _READABLE:
+        raise UnsupportedError([f"attribute {attribute.name}: of type {_kind_name(kind)}"])
+    if attribute.ref_attr_name:
+        raise UnsupportedError([f"attribute {attribute.name}: refers to {attribute.ref_attr_name!r} of a function, but the node is in none"])
+    value = onnx.helper.get_attribute_value(attribute)
     if kind == onnx.AttributeProto.TENSOR:
         return numpy_helper.to_array(value)
     if kind == onnx.AttributeProto.STRING:
@@ -82,9 +93,7 @@ def attribute_value(attribute):
         return [v.decode("utf-8") for v in value]
     if kind in (onnx.AttributeProto.FLOAT, onnx.AttributeProto.INT):
         return value
-    if kind in (onnx.AttributeProto.FLOATS, onnx.AttributeProto.INTS):
-        return list(value)
-    raise UnsupportedError([f"attribute {attribute.name}: of type {onnx.AttributeProto.AttributeType.Name(kind)}"])
+    return list(value)
 
 
 @functools.cache
@@ -102,6 +111,42 @@ def _schema(op_type, opset, domain):
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+_KINDS = {int: onnx.AttributeProto.INT, float: onnx.AttributeProto.FLOAT, str: onnx.AttributeProto.STRING}
+
+
+def _malformed(node, schema, parameters):
+    """What of a node contradicts its operator's specification: types of attributes, numbers of inputs and outputs; or None.
+
+    ONNX has no schema of com.microsoft's operators: there the function's own signature says it."""
+    for a in node.attribute:
+        if schema is not None:
+            expected = int(schema.attributes[a.name].type) if a.name in schema.attributes else None
+        else:
+            expected = _KINDS.get(type(parameters[a.name].default)) if a.name in parameters else None
+        if expected is not None and a.type != expected:
+            return f"attribute {a.name}: expected type {_kind_name(expected)}, got {_kind_name(a.type)}"
+    if len({a.name for a in node.attribute}) != len(node.attribute):
+        return "an attribute occurs twice"
+    if schema is not None:
+        least, most = schema.min_input, schema.max_input
+        single = [f.option == onnx.defs.OpSchema.FormalParameterOption.Single for f in schema.inputs]
+        missing = [n for n, a in schema.attributes.items() if a.required and n not in {b.name for b in node.attribute}]
+        if not schema.min_output <= len(node.output) <= schema.max_output:
+            return f"expected {schema.min_output} to {schema.max_output} outputs, got {len(node.output)}"
+    else:
+        places = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        single = [p.default is p.empty for p in places]
+        least, most = sum(single), 2**31 if any(p.kind == p.VAR_POSITIONAL for p in parameters.values()) else len(places)
+        missing = [p.name for p in parameters.values() if p.kind == p.KEYWORD_ONLY and p.default is p.empty and p.name not in {a.name for a in node.attribute}]
+    if missing:
+        return f"attribute {missing[0]} is missing"
+    if not least <= len(node.input) <= most:
+        return f"expected {least} to {most} inputs, got {len(node.input)}"
+    if absent := [i for i, (name, required) in enumerate(zip(node.input, single, strict=False)) if required and not name]:
+        return f"input {absent[0]} is absent, but not optional"
+    return None
 
 
 def bind(node, opsets):
@@ -142,6 +187,8 @@ def bind(node, opsets):
         raise UnsupportedError([f"{label}: no such operator here"])
     function = kernel.function
     parameters = _parameters(function)
+    if problem := _malformed(node, schema, parameters):
+        raise UnsupportedError([f"{label}: {problem}"])
     try:
         attributes = {a.name: attribute_value(a) for a in node.attribute}
     except UnsupportedError as error:

@@ -127,7 +127,8 @@ def _source(low, nodes, parts, widths):
 
 def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False, extra=None):
     """The step; `parts` are q, k and v, or q alone with all three in it."""
-    layer = low.cache_layers
+    if low.attentions and low.cache_shape != (kv_heads, d):
+        return f"its {kv_heads} key heads of size {d} are not like those of the layers before, {low.cache_shape[0]} of size {low.cache_shape[1]}"
     inputs, why = list(parts), []
     if parts[1] is None:
         inputs = [parts[0]]
@@ -144,6 +145,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
         why.insert(0, "q, k and v put side by side")
 
     def make():
+        layer = low.attentions.index(step)
         options = {key: np.ascontiguousarray(low.array(name)) for key, name in (norms | tables).items()}
         options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads) | (extra or {})
 
@@ -162,12 +164,13 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
 
         return run
 
-    low.cache_layers += 1
     low.cache_shape = (kv_heads, d)
     if "cos" in tables:
         low.rotary = tables["cos"], tables["sin"]
         low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in low.rotary))
-    low.claim(Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False))
+    step = Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False)
+    low.attentions.append(step)
+    low.claim(step)
     return None
 
 
@@ -251,14 +254,11 @@ def _fused(low, node, parts, heads, kv_heads, d, three):
 
 def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, extra):
     """The step for q, k and v with their heads side by side, where the result goes back to that form: the Transpose and Reshape after it go with it."""
-    after = low.readers.get(out, ())
-    if len(after) == 1 and after[0].op == "Transpose" and after[0].attributes.get("perm") == [0, 2, 1, 3] and low.only_reader(out, after[0]):
-        flat = low.readers.get(after[0].outputs[0], ())
-        if len(flat) == 1 and flat[0].op == "Reshape" and low.only_reader(after[0].outputs[0], flat[0]):
-            target = low.small(flat[0].inputs[1])
-            if target and len(target) == 3 and target[-1] in (heads * d, -1):
-                return _emit(low, node, [*nodes, after[0], flat[0]], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat[0].outputs[0], True,
-                             extra=extra)
+    turn = low.reader(out, "Transpose")
+    if turn is not None and turn.attributes.get("perm") == [0, 2, 1, 3] and (flat := low.reader(turn.outputs[0], "Reshape")) is not None:
+        target = low.small(flat.inputs[1])
+        if target and len(target) == 3 and target[-1] in (heads * d, -1):
+            return _emit(low, node, [*nodes, turn, flat], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat.outputs[0], True, extra=extra)
     return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True, extra=extra)
 
 
@@ -362,10 +362,18 @@ def _same_turn(low, a, b):
 
 
 def _same_value(low, x, y):
-    """Whether two values are made by the same operator from the same inputs."""
-    a, b = (low.producer.get(n, (None, 0)) for n in (x, y))
-    return (a[0] is not None and b[0] is not None and a[1] == b[1] and a[0].op == b[0].op and a[0].attributes == b[0].attributes
-            and all(m == n or _same_value(low, m, n) for m, n in zip(a[0].inputs, b[0].inputs, strict=True)))
+    """Whether two values are made by the same operators from the same inputs."""
+    seen, stack = set(), [(x, y)]
+    while stack:
+        pair = stack.pop()
+        if pair[0] == pair[1] or pair in seen:
+            continue
+        seen.add(pair)
+        (a, i), (b, j) = (low.producer.get(n, (None, 0)) for n in pair)
+        if a is None or b is None or i != j or a.op != b.op or a.attributes != b.attributes or len(a.inputs) != len(b.inputs):
+            return False
+        stack += zip(a.inputs, b.inputs, strict=True)
+    return True
 
 
 def _tables(low, node):

@@ -2,17 +2,19 @@
 import math
 import pathlib
 
+import ml_dtypes
 import numpy as np
 
 import qkernels
 from qwen3.config import ConfigError, Fields, Qwen3Config, tokenizer_eos
 from qwen3.model import CACHE_DTYPES, DEFAULT_CONTEXT, Qwen3Model
-from qwen3.onnx_file import OnnxError
+from qwen3.onnx_file import MISTAKES, OnnxError, named
 from qwen3.onnx_graph import Context, OnnxModel, Plan, find_model
 from qwen3.tokenizer import Tokenizer
 
 __all__ = ["OnnxDecoder"]
 
+FLOATS = tuple(np.dtype(getattr(ml_dtypes, name, name)) for name in ("float32", "float16", "bfloat16"))
 POSITIONS = ("position_ids", "cache_position")
 TOKENWISE = {"take_rows", "gather", "rms_normalization", "skip_simplified_layer_normalization", "PackedNBits", "PackedMatrix", "silu_mul", "silu", "add", "mul",
              "sigmoid", "cached_attention", "cast"}
@@ -192,10 +194,13 @@ class OnnxDecoder(Qwen3Model):
 
     def new_cache(self):
         """An empty cache for one sequence of at most `max_context` tokens."""
-        if self.cache_kind == "persistent":
-            kv_heads, head_size = self.plan.cache_shape
-            return GraphCache(self.plan.cache_layers, kv_heads, head_size or self.config.head_dim, self.max_context, CACHE_DTYPES[self.kv])
-        return TensorCache({name: self._empty(name) for name in self._past}, self.max_context)
+        try:
+            if self.cache_kind == "persistent":
+                kv_heads, head_size = self.plan.cache_shape
+                return GraphCache(self.plan.cache_layers, kv_heads, head_size or self.config.head_dim, self.max_context, CACHE_DTYPES[self.kv])
+            return TensorCache({name: self._empty(name) for name in self._past}, self.max_context)
+        except MISTAKES as error:
+            raise named(error, f"{self.model.path}: keys and values") from error
 
     def _empty(self, name):
         from onnx import helper
@@ -203,7 +208,7 @@ class OnnxDecoder(Qwen3Model):
         kind, shape = self.model.graph.inputs[name]
         sizes = [1, self.config.num_key_value_heads, 0, self.config.head_dim]
         if shape is None or len(shape) != 4:
-            raise OnnxError(f"{self.model.path}: input {name}: expected 4 dimensions, got {shape}")
+            raise OnnxError(f"input {name}: expected 4 dimensions, got {shape}")
         sizes = [d if isinstance(d, int) and i in (1, 3) else s for i, (d, s) in enumerate(zip(shape, sizes, strict=True))]
         return np.zeros(sizes, helper.tensor_dtype_to_np_dtype(kind))
 
@@ -215,7 +220,8 @@ class OnnxDecoder(Qwen3Model):
         ids = np.asarray(ids)
         n = self._check(ids, cache)
         if not last_only and self._prunes():
-            return np.concatenate([self.forward([i], cache, profile=profile) for i in ids.tolist()])
+            # what the graph leaves out is had one token at a time
+            return np.concatenate([self.forward([i], cache, profile=profile) for i in ids.tolist()], out=out)
         if self.cache_kind == "persistent":
             context = cache.context(n)
             context.last_only = last_only
@@ -232,7 +238,10 @@ class OnnxDecoder(Qwen3Model):
             (logits,) = self.plan.run(self._feeds(np.array(whole), 0), Context(), profile)
             logits, cache.ids = logits[:, -n:], whole
             cache.length += n
-        logits = logits.reshape(-1, logits.shape[-1])
+        rows = logits.shape[1] if logits.ndim == 3 else 0
+        if logits.shape != (1, rows, self.config.vocab_size) or rows not in (1, n) or logits.dtype not in FLOATS:
+            raise OnnxError(f"{self.model.path}: {self._logits}: expected floats of shape {1, n, self.config.vocab_size}, got {logits.dtype} {logits.shape}")
+        logits = logits[0]
         logits = logits[-1:] if last_only else logits
         if out is not None:
             if not np.may_share_memory(out, logits):

@@ -105,6 +105,7 @@ def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=4, thr
             "zero_points": "implicit 8" if contract == "ort-int4" else "explicit 8"}
         | ({"accuracy_level": accuracy_level} if contract == "ort-int4" else {}),
         "tied_embedding": config.tie_word_embeddings,
+        "embedding_and_head": "one initializer" if head == EMBEDDING and contract != "ort-int4" else "two initializers",
     }
     (out / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
     return metadata

@@ -22,7 +22,7 @@ import onnx
 
 import qkernels
 from qkernels import backend
-from qwen3.onnx_file import OnnxError, read_graph
+from qwen3.onnx_file import MISTAKES, OnnxError, named, read_graph
 from qwen3.onnx_patterns import Lowering
 
 __all__ = ["OnnxError", "OnnxModel", "Plan", "Profile"]
@@ -94,7 +94,7 @@ class Plan:
         self.graph, self.outputs, self.weights = graph, tuple(outputs), weights
         lowering = Lowering(graph, self.outputs, weights, cached=cached, activations=activations, threads=threads,
                             positions=positions)
-        self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, lowering.cache_layers
+        self.steps, self.status, self.cache_layers = lowering.steps, lowering.status, len(lowering.attentions)
         if lowering.unsupported:
             raise OnnxError(f"{graph.path}: {backend.UnsupportedError(lowering.unsupported)}")
         self.inputs = lowering.live_inputs
@@ -118,7 +118,10 @@ class Plan:
                 maker[name] = step
         program, done, total = [], 0, sum(s.stored for step in self.steps for _, specs in step.packed for s in specs)
         for index, step in enumerate(self.steps):
-            run = step.make()
+            try:
+                run = step.make()
+            except MISTAKES as error:
+                raise named(error, f"{self.graph.path}: {step.name}") from error
             drop = [n for n in {*step.inputs, *step.outputs} if last.get(n) == index and n in maker and n not in self.outputs]
             recycled = [slot(n) for n in drop if maker[n].fresh and all(not r.aliases for r in readers.get(n, ()))]
             program.append((run, tuple(map(slot, step.inputs)), tuple(map(slot, step.outputs)), tuple(map(slot, drop)), tuple(recycled), step))
@@ -151,8 +154,10 @@ class Plan:
             begin = clock() if profile is not None else 0
             try:
                 results = run(arrays, context)
-            except (ValueError, TypeError, IndexError) as error:
-                raise type(error)(f"{step.name}: {error}") from error
+                if len(results) != len(outputs):
+                    raise ValueError(f"expected {len(outputs)} results, got {len(results)}")
+            except MISTAKES as error:
+                raise named(error, step.name) from error
             if profile is not None:
                 seconds = clock() - begin
                 profile.add(step, seconds, sum(a.nbytes for a in (*arrays, *results) if a is not None) + step.weight_bytes())
@@ -247,6 +252,8 @@ class OnnxModel:
         ------
         TypeError, ValueError
             For a feed, naming it, what was expected and what came.
+        OnnxError
+            For arrays that a node cannot take, naming it; also a TypeError, IndexError or MemoryError where the kernel's error is one.
         """
         outputs = tuple(self.outputs) if outputs is None else tuple(outputs)
         for name in outputs:

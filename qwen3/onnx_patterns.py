@@ -8,11 +8,12 @@ from onnx import TensorProto
 
 import qkernels
 from qkernels import backend
-from qwen3.onnx_file import Node, OnnxError, Tensor
+from qwen3.onnx_file import MISTAKES, Node, OnnxError, Tensor, named
 
 __all__ = ["Lowering", "Step", "WeightSpec"]
 
 FOLD_ELEMENTS = 1 << 16  # shape arithmetic is folded, weights are not
+MAX_ELEMENTS = 1 << 30  # of a result that a node by itself may ask for
 VIEWS = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Flatten"}
 CODES = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.UINT8: 8, TensorProto.INT8: 8}
 
@@ -129,8 +130,8 @@ class Lowering:
     unsupported : list of str
     live_inputs : list of str
         Graph inputs that the steps read.
-    cache_layers : int
-        Attention layers that keep their keys and values in a cache.
+    attentions : list of Step
+        Those that keep their keys and values in a cache, a layer each.
     """
 
     def __init__(self, graph, outputs, weights, *, cached, activations, threads, positions=4096):
@@ -148,11 +149,14 @@ class Lowering:
                     self.readers.setdefault(name, []).append(node)
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
-        self.cache_layers, self.cached = 0, cached
+        self.attentions, self.cached = [], cached
         self.evaluated, self.samples = {}, {}  # values of the graph looked at for single sequences
         self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
             self.kept = {*outputs}
+        for node in self.nodes:
+            if isinstance(node.bound(graph.opsets), backend.UnsupportedError):
+                self._refuse(node)
         self._fold()
         for match in (self._decomposed_norm, self._decomposed_rotation):
             for node in self.nodes.copy():
@@ -198,6 +202,11 @@ class Lowering:
         """Whether a value vanishes if these nodes do."""
         return name not in self.kept and all(r in nodes for r in self.readers.get(name, ()))
 
+    def reader(self, name, op):
+        """The one node that reads a value which vanishes with it, if it is this operator and not part of something else yet."""
+        readers = self.readers.get(name, ())
+        return readers[0] if len(readers) == 1 and readers[0].op == op and readers[0] not in self.claimed and self.only_reader(name, readers[0]) else None
+
     def claim(self, step):
         self.steps.append(step)
         self.claimed.update(step.nodes)
@@ -227,7 +236,7 @@ class Lowering:
     def _fold(self):
         """Constant nodes, views of constants, and small arithmetic on constants."""
         for node in self.graph.nodes:
-            if node.op == "DequantizeLinear" or not node.inputs and node.op != "Constant":
+            if node in self.claimed or node.op == "DequantizeLinear" or not node.inputs and node.op != "Constant":
                 continue
             if any(n is not None and n not in self.constants for n in node.inputs):
                 continue
@@ -246,8 +255,8 @@ class Lowering:
             return
         try:
             array = qkernels.constant(**attributes)
-        except (ValueError, TypeError) as error:
-            raise OnnxError(f"node {node}: {error}") from error
+        except MISTAKES as error:
+            raise named(error, f"node {node}") from error
         self._define_array(node, array, "constant", "prepared once")
 
     def _define(self, node, tensor, kernel, why):
@@ -267,10 +276,8 @@ class Lowering:
         source = self.constants[node.inputs[0]]
         try:
             (view,) = self._call(node)([self.array(n) if n is not None else None for n in node.inputs])
-        except backend.UnsupportedError:
-            return
-        except (ValueError, TypeError) as error:
-            raise OnnxError(f"node {node}: {error}") from error
+        except MISTAKES as error:
+            raise named(error, f"node {node}") from error
         if not np.may_share_memory(view, source.raw):
             return
         tensor = Tensor(source.name, source.kind, view.shape, view, source.source)
@@ -284,15 +291,18 @@ class Lowering:
     def _fold_small(self, node):
         if len([o for o in node.outputs if o is not None]) != 1 or node.outputs[0] is None:
             return
+        arrays, call = [self.array(n) if n is not None else None for n in node.inputs], self._call(node)
+        if _result_size(call, arrays) > FOLD_ELEMENTS:
+            return
         try:
-            (result,) = self._call(node)([self.array(n) if n is not None else None for n in node.inputs])
-        except (backend.UnsupportedError, ValueError, TypeError, IndexError):
-            return  # it will be reported, or fail by name, as a step
+            (result,) = call(arrays)
+        except MISTAKES:
+            return  # it will fail by name, as a step
         if result.size <= FOLD_ELEMENTS:
             self._define_array(node, np.ascontiguousarray(result).reshape(result.shape), "folded", "its inputs are constants")
 
     def _call(self, node):
-        return backend.bind(node.proto, self.graph.opsets)
+        return node.bound(self.graph.opsets)
 
     # --- products ----------------------------------------------------------------------------------------------------------
 
@@ -381,7 +391,9 @@ class Lowering:
     def _dequantize(self, name):
         """The DequantizeLinear of a constant that makes a value, claimed or not: several products may read one."""
         node = self.producer.get(name, (None,))[0]
-        return node if node is not None and node.op == "DequantizeLinear" and all(n is None or n in self.constants for n in node.inputs) else None
+        if node is None or node.op != "DequantizeLinear" or self.status.get(node, (None,))[0] == "none":
+            return None
+        return node if all(n is None or n in self.constants for n in node.inputs) else None
 
     def _dequantize_spec(self, node, rows):
         """The (N, K) matrix behind a DequantizeLinear whose tensor is (N, K) with `rows`, else (K, N); None where the pattern does not match."""
@@ -517,8 +529,8 @@ class Lowering:
 
     def _feeds_gate(self, node):
         """Whether a Mul that comes later will take this product in."""
-        readers = self.readers.get(node.outputs[0], ())
-        return len(readers) == 1 and readers[0].op == "Mul" and readers[0].inputs[0] != readers[0].inputs[1] and self.only_reader(node.outputs[0], readers[0])
+        reader = self.reader(node.outputs[0], "Mul")
+        return reader is not None and reader.inputs[0] != reader.inputs[1]
 
     def _sigmoid_product(self, node):
         """(x, nodes) of a node that is x · sigmoid(x), else (None, [])."""
@@ -802,18 +814,23 @@ class Lowering:
 
     # --- everything else ---------------------------------------------------------------------------------------------------
 
+    def _refuse(self, node):
+        """A node that no function runs: an error, if its results are needed."""
+        reasons = node.bound(self.graph.opsets).reasons
+        self.claim(Step("none", reasons[0], [node], list(node.inputs), [o for o in node.outputs if o is not None], error=list(reasons)))
+
     def _single(self, node):
         """A node on the function that the registry names."""
-        try:
-            call = self._call(node)
-        except backend.UnsupportedError as error:
-            step = Step("none", error.reasons[0], [node], list(node.inputs), [o for o in node.outputs if o is not None], error=list(error.reasons))
-            self.claim(step)
-            return
+        call = self._call(node)
         threads = {"threads": self.threads} if self.threads is not None and backend.accepts(call.function, "threads") else {}
 
         def make():
-            return lambda arrays, context: call(arrays, **threads)
+            def run(arrays, context):
+                if (size := _result_size(call, arrays)) > MAX_ELEMENTS:
+                    raise ValueError(f"expected at most {MAX_ELEMENTS} elements, got shapes and numbers that ask for {size}")
+                return call(arrays, **threads)
+
+            return run
 
         why = "a view or bookkeeping, in NumPy" if call.kernel.family == "numpy" else "the operator's kernel"
         aliases = call.kernel.family == "numpy"
@@ -822,6 +839,14 @@ class Lowering:
     def _finish(self):
         """Order the steps, drop those that nobody needs, and collect what is unsupported."""
         maker = {o: s for s in self.steps for o in s.outputs}
+        # a dequantized matrix that products took in may be read by others as well: for them it is made
+        wanted = [n for s in self.steps for n in s.inputs] + [*self.outputs]
+        while wanted:
+            name = wanted.pop()
+            if name is not None and name not in maker and name not in self.constants and name in self.producer:
+                self._single(self.producer[name][0])
+                maker |= dict.fromkeys(self.steps[-1].outputs, self.steps[-1])
+                wanted += self.steps[-1].inputs
         needed, stack = set(), [maker[o] for o in self.outputs if o in maker]
         while stack:
             step = stack.pop()
@@ -848,9 +873,63 @@ class Lowering:
                 stack.append((step, True))
                 stack += [(maker[n], False) for n in step.inputs if n in maker and maker[n] not in done]
         self.steps = order
+        self.attentions = [step for step in self.attentions if step in needed]
         self.unsupported = list(dict.fromkeys(reason for s in order for reason in s.error))
         read = {n for s in order for n in s.inputs} | {*self.outputs}
         self.live_inputs = [n for n in self.graph.inputs if n in read]
+
+
+def _result_size(call, arrays):
+    """Elements that a node's result will have where a few numbers in its inputs can make it much larger than them, else 0.
+
+    Where they contradict each other, 0 as well: the kernel says how."""
+    name, family = call.kernel.name, call.kernel.family
+    try:
+        if name == "constant_of_shape":
+            return math.prod(arrays[0].tolist())
+        if name == "expand":
+            return math.prod(_broadcast([arrays[0].shape, tuple(arrays[1].tolist())]))
+        if name == "tile":
+            return math.prod(n * r for n, r in zip(arrays[0].shape, arrays[1].tolist(), strict=True))
+        if name == "pad":
+            axes = arrays[3].tolist() if len(arrays) > 3 and arrays[3] is not None else range(arrays[0].ndim)
+            grown = list(arrays[0].shape)
+            for axis, before, after in zip(axes, arrays[1][:len(axes)].tolist(), arrays[1][len(axes):].tolist(), strict=True):
+                grown[axis] += before + after
+            return math.prod(max(n, 0) for n in grown)
+        if name == "range":
+            start, limit, delta = (a.reshape(()).item() for a in arrays)
+            return max(0, math.ceil((limit - start) / delta))
+        if name == "gather":
+            return arrays[1].size * (arrays[0].size // max(1, arrays[0].shape[call.attributes.get("axis", 0)]))
+        if name == "gather_nd":
+            return math.prod(arrays[1].shape[:-1]) * math.prod(arrays[0].shape[call.attributes.get("batch_dims", 0) + arrays[1].shape[-1]:])
+        if name in ("matmul", "matmul_integer") and arrays[0].ndim > 1 and arrays[1].ndim > 1:
+            return math.prod(_broadcast([a.shape[:-2] for a in arrays[:2]])) * arrays[0].shape[-2] * arrays[1].shape[-1]
+        if name == "gemm":
+            m, n = (a.shape[i] for a, i in zip(arrays, (call.attributes.get("transA", 0), 1 - call.attributes.get("transB", 0)), strict=False))
+            return m * n
+        if family == "elementwise" or name in BROADCASTS:
+            return math.prod(_broadcast([a.shape for a in arrays if a is not None]))
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError):
+        pass
+    return 0
+
+
+BROADCASTS = {"and_", "bitwise_and", "bitwise_or", "bitwise_xor", "equal", "greater", "greater_or_equal", "less", "less_or_equal", "max", "min", "mod", "or_",
+              "where", "xor"}
+
+
+def _broadcast(shapes):
+    """As np.broadcast_shapes, which refuses large ones."""
+    rank = max(map(len, shapes), default=0)
+    sizes = []
+    for axis in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
+        wide = {n for n in axis if n != 1} or {1}
+        if len(wide) > 1:
+            raise ValueError("not to be broadcast")
+        sizes += wide
+    return sizes
 
 
 def _nibbles(tensor):

@@ -30,3 +30,23 @@ def real_tokenizer():
         if (pathlib.Path(place) / "tokenizer.json").is_file():
             return qwen3.Tokenizer(place)
     pytest.skip("Qwen3's tokenizer.json (11 MB) is not here: set QWEN3_TOKENIZER_DIR to its directory")
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """``exported(contract, tied, **options)``: (checkpoint's directory, graph's directory), each made once."""
+    pytest.importorskip("onnx")
+    from qwen3.onnx_export import export
+
+    made = {}
+
+    def get(contract="ort-int4", tied=True, **options):
+        key = (contract, tied, *sorted(options.items()))
+        if key not in made:
+            base = tmp_path_factory.mktemp("export")
+            make_checkpoint(base / "checkpoint", seed=4, tied=tied, heads=4, kv_heads=2)
+            export(base / "checkpoint", base / "graph", contract=contract, **options)
+            made[key] = base / "checkpoint", base / "graph"
+        return made[key]
+
+    return get
