@@ -376,7 +376,7 @@ cdef cnp.ndarray _swish(object x, object alpha, object out, object threads, str 
         with np.errstate(all="ignore"):
             return _numpy_out(_swish64(a, float(alpha)), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
     a = _input(a, _arrays.FLOATS, func, "x")
-    if factor == 0: # sigmoid is 1/2
+    if factor == 0:  # sigmoid is 1/2
         return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, func, "x", "alpha")
     return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, func, "x", "x")
 
@@ -511,13 +511,14 @@ def pow(a, b, *, out=None, threads=None):
     shape = _common_shape(p, q, func)
     if code >= 0:
         if q.dtype == p.dtype:
-            if q.size == 1 and q.item() == 2: # the square of a norm, which the function would give as well
+            if q.size == 1 and q.item() == 2:  # the square of a norm, which the function would give as well
                 return _run(QK_MUL, p, p, shape, 0, out, threads, func, "a", "a") if shape == _arrays.shape_of(p) else \
                        _run(QK_MUL, np.broadcast_to(p, shape), np.broadcast_to(p, shape), shape, 0, out, threads, func, "a", "a")
             return _run(QK_FUNCTION, p, q, shape, 0, out, threads, func, "a", "b", QK_POW)
         with np.errstate(all="ignore"):
             exponent = q.astype(p.dtype)
-        if np.array_equal(exponent.astype(np.float64), q.astype(np.float64)) and (q.dtype.itemsize < 8 or not q.size or np.abs(q.astype(np.float64)).max() < 2.0**53):
+        exact = q.dtype.itemsize < 8 or not q.size or np.abs(q.astype(np.float64)).max() < 2.0**53
+        if exact and np.array_equal(exponent.astype(np.float64), q.astype(np.float64)):
             if out is not None:
                 _check_out(_arrays.output(out, shape, code, func), q, func, "b")
             return pow(p, exponent, out=out, threads=threads)
@@ -537,7 +538,7 @@ def _power(p, q):
     if (negative & (p == 0)).any():
         raise ZeroDivisionError("pow: a: expected integers other than 0 for negative powers, got 0")
     wide = np.power(p.astype(np.int64), np.where(negative, 0, q).astype(np.uint64).astype(np.int64)).astype(p.dtype)
-    inverse = np.where(np.abs(p) == 1, np.where(q % 2 == 0, 1, p), 0) # 1 / a^n toward zero
+    inverse = np.where(np.abs(p) == 1, np.where(q % 2 == 0, 1, p), 0)  # 1 / a^n toward zero
     return np.where(negative, inverse, wide).astype(p.dtype)
 
 

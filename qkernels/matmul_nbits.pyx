@@ -1,5 +1,4 @@
 """Products with block-quantized weights: com.microsoft MatMulNBits and its prepared form."""
-cimport cython
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
@@ -397,7 +396,7 @@ cdef class PackedNBits(PackedBlocks):
         cdef qk_nbits_source source
         cdef cnp.ndarray c = _arrays.as_array(codes, func, "codes"), s, z = None
         cdef int n_threads = _arrays.num_threads(threads, func), zp_kind = QK_ZP_U8, code_bits
-        cdef int64_t n, k, blocks, size
+        cdef int64_t n, k, blocks
         if axis not in (0, 1) or isinstance(axis, bool):
             raise ValueError(f"{func}: axis: expected 0 or 1, got {axis}")
         kind = _codes_dtype(c.dtype, bits, dtype, func)
@@ -728,7 +727,6 @@ def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N,
     """
     cdef str func = "matmul_nbits"
     cdef PackedNBits packed
-    cdef cnp.ndarray x, c, y
     if weight_prepacked != 0:
         raise ValueError(f"{func}: weight_prepacked: expected 0, got {weight_prepacked}")
     if accuracy_level not in (0, 1, 2, 3, 4):

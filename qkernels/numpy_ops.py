@@ -9,7 +9,7 @@ import operator
 
 import numpy as np
 
-from qkernels.layout import cast
+from qkernels.layout import _cast
 
 __all__ = ["cast_like", "concat", "constant", "constant_of_shape", "expand", "flatten", "gather_elements", "gather_nd", "identity", "pad", "range",
            "reshape", "scatter_elements", "scatter_nd", "shape", "size", "slice", "split", "squeeze", "tensor_scatter", "tile", "transpose", "trilu",
@@ -72,7 +72,7 @@ def _native(a):
 def cast_like(x, target_type, *, saturate=1, round_mode="up"):
     """The elements of `x` in the type of `target_type`.
 
-    ONNX ai.onnx CastLike, since version 15.
+    ONNX ai.onnx CastLike, since version 15, as far as version 25.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def cast_like(x, target_type, *, saturate=1, round_mode="up"):
     target_type : array
         Only its dtype matters.
     saturate, round_mode
-        Of conversions to 8-bit floats, which are not offered: without effect.
+        As in `cast`, for results in 8-bit floats.
 
     Returns
     -------
@@ -93,7 +93,8 @@ def cast_like(x, target_type, *, saturate=1, round_mode="up"):
     >>> qkernels.cast_like(np.float32([1.5]), np.int64([0]))
     array([1])
     """
-    return cast(x, _array(target_type, "cast_like", "target_type").dtype)
+    func = "cast_like"
+    return _cast(x, _array(target_type, func, "target_type").dtype, saturate, round_mode, None, None, func, "target_type")
 
 
 def concat(*inputs, axis):

@@ -10,6 +10,7 @@ from qkernels cimport _arrays, _runtime
 import ml_dtypes
 import numpy as np
 
+from qkernels import _conversion
 from qkernels.matmul import matmul
 
 cnp.import_array()
@@ -51,21 +52,12 @@ cdef enum:
     PRODUCTS = 1 << 20
     RUN = 1 << 12
 
-_E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
-# the kernels' own types of codes, and those that go through tables and ml_dtypes' conversions
+_E8M0, _SMALL_FLOATS = _conversion.E8M0, _conversion.SMALL_FLOATS
+# the kernels' own types of codes; the small floats go through tables and ml_dtypes' conversions
 _CODES = {np.dtype(t): code for t, code in (
     (np.int8, QK_I8), (np.uint8, QK_U8), (np.int16, QK_I16), (np.uint16, QK_U16), (np.int32, QK_I32), (ml_dtypes.int4, QK_I4),
     (ml_dtypes.uint4, QK_U4), (ml_dtypes.int2, QK_I2), (ml_dtypes.uint2, QK_U2))}
-_SMALL_FLOATS = tuple([np.dtype(t) for t in (
-    ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float4_e2m1fn,
-    ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)])
 _QUANTIZED = tuple([t for t in _CODES if t != np.int32]) + _SMALL_FLOATS
-# onnx.TensorProto.DataType
-_NUMBERS = {number: np.dtype(t) for number, t in (
-    (1, np.float32), (2, np.uint8), (3, np.int8), (4, np.uint16), (5, np.int16), (6, np.int32), (10, np.float16), (16, ml_dtypes.bfloat16),
-    (17, ml_dtypes.float8_e4m3fn), (18, ml_dtypes.float8_e4m3fnuz), (19, ml_dtypes.float8_e5m2), (20, ml_dtypes.float8_e5m2fnuz),
-    (21, ml_dtypes.uint4), (22, ml_dtypes.int4), (23, ml_dtypes.float4_e2m1fn), (24, ml_dtypes.float8_e8m0fnu), (25, ml_dtypes.uint2),
-    (26, ml_dtypes.int2), (27, ml_dtypes.float6_e2m3fn), (28, ml_dtypes.float6_e3m2fn))}
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
@@ -74,7 +66,7 @@ cdef object _dtype_of(object value, tuple offered, str func, str name):
     if value is None or isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0:
         return None
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        dtype = _NUMBERS.get(int(value))
+        dtype = _conversion.DTYPES.get(int(value))
     else:
         try:
             dtype = np.dtype(value)
@@ -83,12 +75,6 @@ cdef object _dtype_of(object value, tuple offered, str func, str name):
     if dtype not in offered or dtype is None:
         raise TypeError(f"{func}: {name}: expected one of {', '.join([t.name for t in offered])}, got {value}")
     return dtype
-
-
-cdef cnp.ndarray _table_values(cnp.ndarray a):
-    """Float32 values of an array of a small float type, by a table of its 256 bytes."""
-    table = np.arange(256, dtype=np.uint8).view(a.dtype).astype(np.float32)
-    return np.asarray(table[(<object>a).view(np.uint8)])
 
 
 cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object axis, object block_size, str func, str scale_name) except -1:
@@ -115,7 +101,7 @@ cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object a
         if scale_shape != (n,):
             raise ValueError(f"{func}: {scale_name}: expected a scalar or shape ({n},) for axis {ax} of {shape}, got {scale_shape}")
         args.outer_step = 0
-        if inner == 1: # scales along the row
+        if inner == 1:  # scales along the row
             args.vector, args.runs, args.length, args.last, args.step = 1, args.outer, n, n, 0
             args.outer = 1
         else:
@@ -137,7 +123,7 @@ cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object a
 cdef cnp.ndarray _scale_input(object scale, str func, str name):
     cdef cnp.ndarray s = _arrays.as_array(scale, func, name)
     if s.dtype == _E8M0:
-        return _table_values(s)
+        return _conversion.table_values(s)
     if s.dtype not in _FLOATS:
         raise TypeError(f"{func}: {name}: expected dtype float32, float16, bfloat16 or float8_e8m0fnu, got {s.dtype}")
     return _arrays.contiguous(s)
@@ -222,7 +208,7 @@ def dequantize_linear(x, x_scale, x_zero_point=None, *, axis=1, block_size=0, ou
             _arrays.check_overlap(y, z, False, func, "x_zero_point")
     args.code = _CODES.get(dtype, QK_VALUE)
     if args.code == QK_VALUE:
-        a, z = _table_values(a), None if z is None else _table_values(z)
+        a, z = _conversion.table_values(a), None if z is None else _conversion.table_values(z)
     if not y.size:
         return y
     args.x, args.scale, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s), cnp.PyArray_DATA(y)
@@ -302,7 +288,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     elif result is None:
         result = np.dtype(np.uint8)
     if getattr(y_scale, "dtype", None) == np.int32:
-        if division is None: # quotients of integers: exact enough in float64, then as values already divided
+        if division is None:  # quotients of integers: exact enough in float64, then as values already divided
             s = np.asarray(y_scale)
             _lay_out(&args, _arrays.shape_of(a), _arrays.shape_of(s), axis, block_size, func, "y_scale")
             return _divide_by_integers(a, s, y_zero_point, axis, block_size, result, saturate, out, threads)
@@ -329,7 +315,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     args.code = _CODES.get(result, QK_VALUE)
     values = y
     if args.code == QK_VALUE:
-        values, z = np.empty(_arrays.shape_of(a), np.float32), None if z is None else _table_values(z)
+        values, z = np.empty(_arrays.shape_of(a), np.float32), None if z is None else _conversion.table_values(z)
     args.x, args.scale, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s), cnp.PyArray_DATA(values)
     args.zero = NULL if z is None else cnp.PyArray_DATA(z)
     args.value_dtype, args.scale_dtype, args.precision = _arrays.dtype_code(a), _arrays.dtype_code(s), _FLOATS.index(division)
@@ -337,11 +323,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     with nogil:
         qk_quantize(_runtime.isa(), n_threads, &args)
     if args.code == QK_VALUE:
-        if saturate or result.name.startswith(("float4", "float6")):
-            limits = ml_dtypes.finfo(result)
-            np.clip(values, np.float32(limits.min), np.float32(limits.max), out=values)
-        with np.errstate(all="ignore"):
-            y[...] = values.astype(result)
+        y[...] = _conversion.convert(values, result, saturate)
     return y
 
 
@@ -461,7 +443,7 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
     cdef cnp.ndarray a = _arrays.as_array(data, func, "data"), index = _arrays.int_input(indices, func, "indices"), y
     cdef int g_axis, q_axis, rank = a.ndim, per = 1
     kind = a.dtype
-    is_float = kind in _SMALL_FLOATS[:5]
+    is_float = kind in (*_conversion.FLOAT8, np.dtype(ml_dtypes.float4_e2m1fn))
     if not is_float and kind not in (np.uint8, np.int8, ml_dtypes.uint4, ml_dtypes.int4):
         raise TypeError(f"{func}: data: expected dtype uint8, int8, uint4, int4, a float8 or float4_e2m1fn, got {kind}")
     if not rank:
@@ -624,7 +606,7 @@ cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, ob
     args.a_rows = args.m
     for size in a_lead:
         args.a_rows *= size
-    if w.size == args.k * args.n and lead == a_lead: # without batches in b, a's are rows
+    if w.size == args.k * args.n and lead == a_lead:  # without batches in b, a's are rows
         args.m, lead, a_lead, b_lead = args.a_rows, (), (), ()
         w = w.reshape(args.k, args.n) if w.ndim > 2 else w
     a_batch = _batches(a_lead, lead, args.m)
@@ -755,7 +737,7 @@ def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, 
         if value.size != 1:
             raise ValueError(f"{func}: {name}: expected one element, got shape {value.shape}")
     x, w = _arrays.as_array(a, func, "a"), _arrays.as_array(b, func, "b")
-    small = _SMALL_FLOATS[:4]
+    small = _conversion.FLOAT8
     for value, name in ((x, "a"), (w, "b"), (yz, "y_zero_point")):
         if value.dtype not in small and value.dtype != np.uint8 and value.dtype != np.int8:
             raise TypeError(f"{func}: {name}: expected dtype uint8, int8 or a float8, got {value.dtype}")

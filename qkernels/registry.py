@@ -13,6 +13,7 @@ _BOOL = ("bool",)
 CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
          "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
 _MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
+_CAST = (*NUMBERS, "bool", *CODES[5:], "float8_e8m0fnu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,7 @@ KERNELS = (
     # layout
     Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types",
+    Kernel("cast", "layout", _CAST, "conversion between element types",
            "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
     # normalization
     Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
@@ -129,7 +130,7 @@ KERNELS = (
     Kernel("softmax", "softmax", WITH_DOUBLE, "exponentials that sum to 1 along an axis", "", "Softmax", (13,)),
     Kernel("log_softmax", "softmax", WITH_DOUBLE, "the logarithm of softmax", "", "LogSoftmax", (13,)),
     # numpy: views and bookkeeping, NumPy itself
-    Kernel("cast_like", "numpy", _MOVED, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("cast_like", "numpy", _CAST, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
     Kernel("concat", "numpy", _MOVED, "arrays joined along an axis", "", "Concat", (13,), layout=True),
     Kernel("constant", "numpy", _MOVED, "a constant", "", "Constant", (13, 19, 21, 23, 24, 25), layout=True),
     Kernel("constant_of_shape", "numpy", _MOVED, "an array of one value", "", "ConstantOfShape", (9, 20, 21, 23, 24, 25), layout=True),
