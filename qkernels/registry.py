@@ -13,6 +13,7 @@ _BOOL = ("bool",)
 CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
          "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
 _MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
+_PRODUCTS = (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64")
 _CAST = (*NUMBERS, "bool", *CODES[5:], "float8_e8m0fnu")
 
 
@@ -99,8 +100,8 @@ KERNELS = (
     Kernel("reduce_mean", "reduction", (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64"), "mean over axes, rounded once", "", "ReduceMean", (13, 18)),
     Kernel("reduce_max", "reduction", (*NUMBERS, "bool"), "maximum over axes, NaN before all", "", "ReduceMax", (13, 18, 20)),
     # matmul
-    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", (13,)),
-    Kernel("gemm", "matmul", FLOATS, "α · A' · B' + β · C", "", "Gemm", (13,)),
+    Kernel("matmul", "matmul", _PRODUCTS, "matrix product with NumPy's batches; float64 and integers by NumPy", "", "MatMul", (13,)),
+    Kernel("gemm", "matmul", _PRODUCTS, "α · A' · B' + β · C; float64 and integers by NumPy", "", "Gemm", (13,)),
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
     Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),

@@ -16,7 +16,6 @@ from qkernels import backend
 EXCLUDED = {
     "test_attention_.*qk_matmul.*(?<!_expanded)": "output 3 of Attention is not offered yet",
     "test_attention_4d_causal_fp16_expanded": "the body rounds to float16 at every node: it misses the test's tolerance of its own operator's result",
-    "test_flexattention_double_expanded_ver26": "products of float64 are not offered",
 }
 
 
