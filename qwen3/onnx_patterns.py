@@ -630,7 +630,7 @@ class Lowering:
         outputs = [(i, o) for i, o in enumerate(node.outputs) if o is not None]
         if any(i not in (0, 3) for i, _ in outputs):
             return
-        epsilon, places = node.attributes.get("epsilon", 1e-5), tuple(i for i, _ in outputs)
+        epsilon, places = node.attributes.get("epsilon", 1e-12), tuple(i for i, _ in outputs)
         self.claim(Step("skip_simplified_layer_normalization", "residual sum and norm in one pass", [node], [x, skip, gamma, bias],
                         [o for _, o in outputs], self._make_skip(epsilon, places), fresh=True, aliases=False))
 

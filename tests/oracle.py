@@ -6,6 +6,7 @@ import qkernels
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float16), BF16)
+SMALL_INTEGERS = tuple(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
 # half a unit in the last place, relative: the most that one rounding to the type may move a normal value
 HALF_ULP = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11, BF16: 2.0**-8}
 # half a step among the subnormal numbers: the most that one rounding to the type may move those
@@ -15,10 +16,11 @@ HALF_STEP = {np.dtype(np.float32): 2.0**-150, np.dtype(np.float16): 2.0**-25, BF
 def bits(a):
     """The array's bytes as unsigned integers; every NaN counts as one and the same."""
     a = np.asarray(a)
-    if a.dtype.kind == "f" or a.dtype == BF16:
-        a = np.where(np.isnan(a), np.array(np.nan, a.dtype), a)
-        return np.ascontiguousarray(a).view({2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize])
-    return a
+    if a.dtype.kind == "f" or a.dtype.name.startswith(("float", "bfloat")):
+        nan = np.array(np.nan, a.dtype) if np.isnan(np.array(np.nan, a.dtype)) else np.zeros((), a.dtype)  # types of 4 and 6 bits have none
+        a = np.where(np.isnan(a), nan, a)
+        return np.ascontiguousarray(a).view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize])
+    return a.astype(np.int8) if a.dtype in SMALL_INTEGERS else a
 
 
 def assert_equal_bits(actual, expected, message=""):
@@ -59,5 +61,5 @@ def layouts(a):
     misaligned = raw[1:].view(a.dtype).reshape(a.shape) if a.size else a
     misaligned[...] = a
     yield "misaligned", misaligned
-    if a.dtype != BF16:  # ml_dtypes has one byte order
+    if a.dtype.isbuiltin == 1:  # ml_dtypes has one byte order
         yield "big-endian", a.astype(a.dtype.newbyteorder(">"))

@@ -346,6 +346,13 @@ def test_float64_and_integers_through_numpy():
     np.testing.assert_allclose(qkernels.gelu(x, approximate="tanh"), np.float64(wide_gelu_tanh(x)), rtol=1e-13)
     assert qkernels.gelu(np.array([-np.inf, np.inf])).tolist() == qkernels.swish(np.array([-np.inf, np.inf])).tolist() == [0, np.inf]
     assert_equal_bits(qkernels.swiglu(x, x), qkernels.swish(x) * x)
+    bias = np.linspace(-1, 1, 7)
+    for name, approximate in (("bias_gelu", "none"), ("fast_gelu", "tanh")):
+        y = getattr(contrib, name)(x, bias)
+        assert_equal_bits(y, qkernels.gelu(x + bias, approximate=approximate))
+        out = np.empty_like(x)
+        assert getattr(contrib, name)(np.asfortranarray(x), bias, out=out) is out
+        assert_equal_bits(out, y)
     assert_equal_bits(qkernels.div(x, x[:1]), x / x[:1])
     assert_equal_bits(qkernels.neg(np.int8([1, -128])), np.int8([-1, -128]))
     for dtype in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64):
@@ -372,6 +379,10 @@ def test_float64_and_integers_through_numpy():
     (lambda a: qkernels.swiglu(a, a[:1]), ValueError, r"swiglu: b: expected shape \(4, 8\), got \(1, 8\)"),
     (lambda a: qkernels.swiglu(a, a, alpha=np.inf), ValueError, "swiglu: alpha: expected a finite number, got inf"),
     (lambda a: contrib.bias_gelu(a, a[0].astype(np.float16)), TypeError, "bias_gelu: bias: expected dtype float32, got float16"),
+    (lambda a: contrib.bias_gelu(np.float64(a), a[0]), TypeError, "bias_gelu: bias: expected dtype float64, got float32"),
+    (lambda a: contrib.fast_gelu(np.float64(a), np.float64(a)), ValueError, r"fast_gelu: bias: expected shape \(8,\), got \(4, 8\)"),
+    (lambda a: contrib.fast_gelu(np.int32(a), np.int32(a[0])), TypeError, "fast_gelu: x: expected dtype float32 or float16 or bfloat16, got int32"),
+    (lambda a: contrib.gelu(a, out=a[:3].copy()), ValueError, r"gelu: out: expected shape \(4, 8\), got \(3, 8\)"),
     (lambda a: qkernels.tanh(a, out=a[:, ::-1]), ValueError, "tanh: out: expected an aligned C-contiguous array"),
     (lambda a: qkernels.tanh(a[::-1], out=a), ValueError, "tanh: out: overlaps x without being the same array"),
     (lambda a: qkernels.cos(a, threads=0), ValueError, "cos: threads: expected 1 to 1024, got 0"),

@@ -19,7 +19,8 @@ NUMERIC = [np.dtype(t) for t in (np.bool_, np.int8, np.uint8, np.int16, np.uint1
 
 @pytest.mark.differential("gather")
 @given(seed=seeds, shape=st.lists(st.integers(1, 5), min_size=1, max_size=4), indices=st.lists(st.integers(0, 4), max_size=3),
-       dtype=st.sampled_from([*FLOAT_DTYPES, *NUMERIC]), index_dtype=st.sampled_from([np.int32, np.int64]), data=st.data())
+       dtype=st.sampled_from([*FLOAT_DTYPES, *NUMERIC, *SMALL_FLOATS, *SMALL_INTEGERS, E8M0]), index_dtype=st.sampled_from([np.int32, np.int64]), data=st.data())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_gather_against_onnx_reference(seed, shape, indices, dtype, index_dtype, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     size = shape[axis]

@@ -1,15 +1,18 @@
 """Nothing in the registry is without its test, example, benchmark and line in the documentation; nothing public is outside of it."""
 import ast
 import doctest
+import inspect
 import pathlib
+import pickle
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 
 import qkernels
-from qkernels import _selfcheck, registry
+from qkernels import _selfcheck, backend, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 # public, but no kernel: the runtime, a cache's bookkeeping, a namespace
@@ -48,6 +51,118 @@ def test_rows_are_distinct_and_callable():
         assert callable(k.function) and k.summary and k.dtypes, k.name
         assert (k.domain is None) == (k.op_type is None) == (not k.versions), k.name
         assert k.family == "numpy" or (ROOT / f"qkernels/{k.family}.pyx").exists(), k.name
+
+
+SCHEMAS = {}
+for _schema in onnx.defs.get_all_schemas_with_history():
+    if not _schema.domain and _schema.since_version <= backend.NEWEST_OPSET:
+        SCHEMAS.setdefault(_schema.name, {})[_schema.since_version] = _schema
+ONNX_KERNELS = [k for k in registry.KERNELS if k.domain == "" and k.op_type in SCHEMAS]
+# ONNX's names of types → NumPy's and ml_dtypes'
+TYPES = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2": "float8_e5m2",
+         "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu", "float4e2m1": "float4_e2m1fn", "float6e2m3": "float6_e2m3fn", "float6e3m2": "float6_e3m2fn"}
+NO_NUMBERS = {"string", "complex64", "complex128"}
+LATER = {"attention"}  # whose versions 24 and 25 and float64 are still missing
+
+# com.microsoft's schemas, and that of ONNX Runtime's SimplifiedLayerNormalization, as of ONNX Runtime 1.32: attributes with their defaults (... where
+# the node must have it), inputs (optional ones with ?), outputs, types of the first input
+FLOAT3, FLOAT4 = "float32 float16 bfloat16", "float32 float16 bfloat16 float64"
+CONTRIB = {
+    "BiasGelu": ({}, "A B", "C", FLOAT4),
+    "FastGelu": ({}, "X bias?", "Y", FLOAT4),
+    "Gelu": ({}, "X", "Y", FLOAT4),
+    "QuickGelu": (dict(alpha=1.702), "X", "Y", FLOAT4),
+    "GatherBlockQuantized": (dict(bits=4, block_size=128, quantize_axis=1, gather_axis=0), "data indices scales zero_points?", "output",
+                             "int4 uint4 uint8 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float4_e2m1fn"),
+    "MatMulNBits": (dict(weight_prepacked=0, accuracy_level=0, block_size=..., bits=4, N=..., K=...), "A B scales zero_points? g_idx? bias?", "Y", FLOAT3),
+    "RotaryEmbedding": (dict(num_heads=0, rotary_embedding_dim=0, interleaved=0, is_packed_batching=0, scale=1.0), "input position_ids cos_cache sin_cache",
+                        "output", FLOAT3),
+    "SimplifiedLayerNormalization": (dict(stash_type=1, epsilon=1e-5, axis=-1), "X scale", "Y inv_std_var?", FLOAT4),
+    "SkipSimplifiedLayerNormalization": (dict(epsilon=1e-12), "input skip gamma bias?", "output mean? inv_std_var? input_skip_bias_sum?", FLOAT3),
+}
+
+
+@pytest.mark.parametrize("k", ONNX_KERNELS, ids=lambda k: k.name)
+def test_versions_are_all_since_the_one_in_force_at_opset_13(k):
+    known = sorted(SCHEMAS[k.op_type])
+    first = max([v for v in known if v <= 13], default=known[0])
+    missing = {v for v in known if v >= first} - {*k.versions}
+    assert bool(missing) == (k.name in LATER), f"{k.name}: versions {sorted(missing)} are missing" if missing else f"{k.name} is complete: no longer LATER"
+    assert {*k.versions} <= {*known}
+
+
+def _assert_signature(k, attributes, inputs, outputs, newest=True):
+    """`inputs`: (name, optional?, variadic?); `attributes`: name → default, ... where the node must have it, None where there is none."""
+    parameters = inspect.signature(k.function).parameters
+    positional = [p for p in parameters.values() if p.kind != p.KEYWORD_ONLY and p.name not in attributes]
+    for name, default in attributes.items():
+        assert name in parameters, f"{k.name}: attribute {name} is no keyword"
+        ours = parameters[name].default
+        if not newest or ours == default:
+            continue
+        if default is ...:  # a required one may have a default of ours where Python's callers expect one
+            assert ours is inspect.Parameter.empty or (k.name, name) == ("matmul_nbits", "block_size")
+        elif default is None:
+            assert ours in (None, 0), f"{k.name}: {name}: the schema has no default, ours is {ours}"
+        else:
+            assert np.float32(ours) == np.float32(default), f"{k.name}: {name}: expected default {default}, got {ours}"
+    if any(p.kind == p.VAR_POSITIONAL for p in positional):
+        assert any(variadic for _, _, variadic in inputs)
+        return
+    assert len(positional) >= len(inputs), f"{k.name}: inputs {inputs}"
+    for (name, optional, _), p in zip(inputs, positional, strict=False):
+        assert optional == (p.default is None) or p.default is not inspect.Parameter.empty and not newest, f"{k.name}: {name}: optional {optional}"
+    for p in positional[len(inputs):]:  # of another version
+        assert p.default is None
+    if len(outputs) > 1 and any(optional for _, optional, _ in outputs):
+        assert "outputs" in parameters, f"{k.name}: optional outputs {outputs}"
+
+
+@pytest.mark.parametrize("k", [k for k in ONNX_KERNELS if k.name not in LATER], ids=lambda k: k.name)
+def test_signature_is_the_schema(k):
+    option = onnx.defs.OpSchema.FormalParameterOption
+    for version in k.versions:
+        schema = SCHEMAS[k.op_type][version]
+        attributes = {n: backend.attribute_value(a.default_value) if a.default_value.name else ... if a.required else None for n, a in schema.attributes.items()}
+        inputs, outputs = ([(p.name, p.option == option.Optional, p.option == option.Variadic) for p in ps] for ps in (schema.inputs, schema.outputs))
+        _assert_signature(k, attributes, inputs, outputs, version == max(k.versions))
+        if schema.inputs:
+            types = {TYPES.get(t[7:-1], t[7:-1]) for t in schema.inputs[0].types if t.startswith("tensor(")} - NO_NUMBERS
+            assert types <= {*k.dtypes}, f"{k.name}: version {version} has {sorted(types - {*k.dtypes})} too"
+
+
+@pytest.mark.parametrize("op_type", CONTRIB)
+def test_contrib_signature_is_the_schema(op_type):
+    attributes, inputs, outputs, types = CONTRIB[op_type]
+    k = registry.find(op_type, "" if op_type == "SimplifiedLayerNormalization" else "com.microsoft")
+    formal = lambda names: [(n.rstrip("?"), n.endswith("?"), False) for n in names.split()]
+    _assert_signature(k, attributes, formal(inputs), formal(outputs))
+    assert {*types.split()} <= {*k.dtypes}
+    offered = inspect.signature(k.function).parameters
+    assert {p for p in offered if offered[p].kind == inspect.Parameter.KEYWORD_ONLY} - {*attributes} <= {"out", "outputs", "sum_out", "threads", "activations"}
+
+
+def test_contrib_table_is_of_the_installed_onnxruntime():
+    pytest.importorskip("onnxruntime")
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+    found = 0
+    for schema in get_all_operator_schema():
+        if schema.name in CONTRIB and (schema.domain == "com.microsoft" or schema.name == "SimplifiedLayerNormalization"):
+            attributes, inputs, outputs, types = CONTRIB[schema.name]
+            suffix = lambda p: p.name + ("?" if p.option.name == "Optional" else "")
+            assert {*attributes} == {*schema.attributes} and {n for n, v in attributes.items() if v is ...} == {n for n, a in schema.attributes.items() if a.required}
+            assert inputs.split() == [suffix(p) for p in schema.inputs] and outputs.split() == [suffix(p) for p in schema.outputs]
+            first = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}[schema.inputs[0].typeStr]
+            assert {*types.split()} == {TYPES.get(t[7:-1], t[7:-1]) for t in first}
+            found += 1
+    assert found == len(CONTRIB)
+
+
+def test_functions_are_called_what_they_are_called():
+    for k in registry.KERNELS:
+        name = k.name.rpartition(".")[2]
+        assert k.function.__name__ == name, k.name
+        assert pickle.loads(pickle.dumps(k.function)) is k.function
 
 
 def test_every_kernel_has_a_differential_test():
