@@ -413,7 +413,7 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
     zero_points : array of data's dtype, optional
         scales' shape; for uint8 packed along the last axis as data is. Default ``2**(bits - 1)`` for uint8, 0 for the other types.
     bits : {2, 4, 8}, default 4
-        For uint8 only.
+        Of uint8's codes. uint4 and int4 have 4; the float types and int8 do not ask.
     block_size : int, default 128
         A power of two, at least 16; for the float types also 0, one block along the axis.
     quantize_axis : int, default 1
@@ -460,6 +460,8 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
             raise ValueError(f"{func}: quantize_axis: expected another axis than gather_axis for packed codes, got {quantize_axis}")
         shape[rank - 1] *= per
         kind = np.dtype({2: ml_dtypes.uint2, 4: ml_dtypes.uint4, 8: np.uint8}[bits])
+    elif kind in (ml_dtypes.uint4, ml_dtypes.int4) and bits != 4:
+        raise ValueError(f"{func}: bits: expected 4 for {kind}, got {bits}")
     if isinstance(block_size, bool) or not hasattr(block_size, "__index__"):
         raise TypeError(f"{func}: block_size: expected an int, got {type(block_size).__name__}")
     if not (block_size == 0 and is_float) and (block_size < 16 or block_size & (block_size - 1)):

@@ -9,6 +9,7 @@ from onnx.reference import ReferenceEvaluator
 import qkernels
 from qkernels.reference import evaluate
 from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.second_opinion import onnxruntime_node
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
 
@@ -65,6 +66,49 @@ def test_contrib_against_specification(seed, dtype, rows, n, with_bias):
     expected = evaluate("", "SimplifiedLayerNormalization", [x, gamma], outputs=2, epsilon=1e-5)
     np.testing.assert_allclose(inv, expected[1], rtol=(4 + n / 64) * 2.0**-24)
     assert_equal_bits(z, qkernels.rms_normalization(x, gamma))
+
+
+@pytest.mark.differential("simplified_layer_normalization")
+@given(seed=seeds, dtype=st.sampled_from([np.float32, np.float16, np.float64]), scale_dtype=st.sampled_from([None, np.float32]),
+       shape=st.lists(st.integers(1, 40), min_size=1, max_size=3), axis=st.integers(-3, 2), epsilon=st.sampled_from([None, 1e-6, 0.1]))
+def test_simplified_norm_against_onnxruntime(seed, dtype, scale_dtype, shape, axis, epsilon):
+    axis = max(min(axis, len(shape) - 1), -len(shape))
+    scale_dtype = dtype if scale_dtype is None or dtype == np.float64 else scale_dtype  # it has no float64 with another scale
+    x, scale = normal(seed, tuple(shape), np.float32, 3).astype(dtype), normal(seed + 1, tuple(shape[axis:])).astype(scale_dtype)
+    attributes = {"axis": axis} | ({} if epsilon is None else {"epsilon": epsilon})
+    expected = onnxruntime_node("SimplifiedLayerNormalization", {"x": x, "scale": scale}, outputs=2, domain="", **attributes)
+    y = qkernels.simplified_layer_normalization(x, scale, outputs=(0, 1), **attributes)
+    n = scale.size
+    for ours, theirs, factor in zip(y, expected, (2, 1), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        # either sum has n roundings at most, a square root halves what they amount to; then one rounding to the type in each
+        rounding = 2.0**-24 if ours.dtype == np.float64 == dtype else HALF_ULP.get(ours.dtype, 0)
+        np.testing.assert_allclose(np.float64(ours), np.float64(theirs), rtol=(8 + n) * 2.0**-24 + factor * 1.01 * rounding, atol=2.0**-24 if ours.dtype == np.float16 else 1e-30)
+
+
+@pytest.mark.differential("skip_simplified_layer_normalization")
+@given(seed=seeds, dtype=st.sampled_from([np.float32, np.float16]), lead=st.lists(st.integers(1, 5), min_size=1, max_size=2), n=lengths, with_bias=st.booleans(),
+       one_skip=st.sampled_from([None, 2, 3]), with_sum=st.booleans(), epsilon=st.sampled_from([None, 1e-6, 0.1]))
+def test_skip_norm_against_onnxruntime(seed, dtype, lead, n, with_bias, one_skip, with_sum, epsilon):
+    x, gamma, bias = normal(seed, (*lead, n), dtype), normal(seed + 1, (n,), dtype), normal(seed + 2, (n,), dtype) if with_bias else None
+    skip = normal(seed + 3, x.shape if one_skip is None or len(lead) == 1 else (lead[1], n) if one_skip == 2 else (1, lead[1], n), dtype)
+    attributes = {} if epsilon is None else {"epsilon": epsilon}
+    # of its outputs 1 and 2 ONNX Runtime's CPU kernel writes nothing
+    expected = onnxruntime_node("SkipSimplifiedLayerNormalization", {"x": x, "skip": skip, "gamma": gamma, "bias": bias},
+                                outputs=(True, False, False, True)[:4 if with_sum else 1], **attributes)
+    y = qkernels.skip_simplified_layer_normalization(x, skip, gamma, bias, outputs=(0, 3) if with_sum else (0,), **attributes)
+    y = y if with_sum else (y,)
+    half = HALF_ULP[np.dtype(dtype)]
+    total = np.abs(np.float64(x)) + np.abs(np.float64(skip)) + (0 if bias is None else np.abs(np.float64(bias)))
+    # it may add in another order: three float32 roundings at the size of the terms in each, which the root carries into y
+    moved = 6 * 2.0**-24 * total
+    if with_sum:
+        assert (np.abs(np.float64(y[1]) - np.float64(expected[1])) <= moved + 2.02 * half * np.abs(np.float64(y[1])) + 2.0**-24).all()
+    exact = np.float64(x) + np.float64(skip) + (0 if bias is None else np.float64(bias))
+    inv = 1 / np.sqrt((exact**2).mean(-1, keepdims=True) + (1e-12 if epsilon is None else epsilon))
+    allowed = (moved * inv + (8 + n) * 2.0**-24 * np.abs(exact) * inv * (1 + (moved * inv).max(-1, keepdims=True))) * np.abs(np.float64(gamma))
+    allowed += (moved * inv).max(-1, keepdims=True) * np.abs(np.float64(y[0]))
+    assert (np.abs(np.float64(y[0]) - np.float64(expected[0])) <= allowed + 2.02 * half * np.abs(np.float64(y[0])) + (2.0**-24 if dtype == np.float16 else 1e-30)).all()
 
 
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)

@@ -2,12 +2,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import qkernels
 from qkernels.reference import evaluate
 from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result
+from tests.second_opinion import onnxruntime_node
 from tests.strategies import float_dtypes, normal, seeds
 
 INTEGERS = tuple(np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
@@ -330,6 +331,7 @@ def gathers(draw):
     is_float = kind not in INTEGERS
     g = 0 if kind == np.uint8 else draw(st.integers(-len(shape), len(shape) - 1))
     q = draw(st.integers(-len(shape), len(shape) - 1).filter(lambda q: kind != np.uint8 or bits == 8 or q % len(shape) != 0))
+    bits = bits if kind == np.uint8 or is_float else 8 if kind == np.int8 else 4
     return dict(kind=kind, bits=bits, shape=tuple(shape), gather_axis=g, quantize_axis=q, seed=draw(seeds), with_zeros=not is_float and draw(st.booleans()),
                 block_size=draw(st.sampled_from([16, 32, 128] + [0] * is_float)), count=draw(st.sampled_from([(), (0,), (3,), (2, 2)])))
 
@@ -356,31 +358,23 @@ def test_gather_block_quantized_against_specification(p, scale_dtype):
 
 
 @pytest.mark.differential("gather_block_quantized")
-@given(seed=seeds, bits=st.sampled_from([4, 8]), block_size=st.sampled_from([16, 32]), with_zeros=st.booleans(), native=st.booleans())
-def test_gather_block_quantized_against_onnx_runtime(seed, bits, block_size, with_zeros, native):
-    ort = pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper
-    bits = 4 if native else bits  # ONNX Runtime wants so
-    kind = np.dtype(ml_dtypes.uint4 if native else np.uint8)
-    data = codes(seed, (5, 64 if native else 64 * bits // 8), kind)
-    scales, indices = normal(seed + 1, (5, 64 // block_size)), np.random.default_rng(seed).integers(-7, 7, (2, 3))
-    zeros = codes(seed + 2, (5, 64 // block_size if native else 64 // block_size * bits // 8), kind) if with_zeros else None
-    attributes = dict(bits=bits, block_size=block_size, gather_axis=0, quantize_axis=1)
-    number, raw = (TensorProto.UINT4, lambda x: qkernels.pack_int4(x).tobytes()) if native else (TensorProto.UINT8, lambda x: x.tobytes())
-    constants = [helper.make_tensor("data", number, data.shape, raw(data), raw=True),
-                 helper.make_tensor("scales", TensorProto.FLOAT, scales.shape, scales.tobytes(), raw=True)]
-    names = ["data", "indices", "scales"]
-    if with_zeros:
-        constants.append(helper.make_tensor("zeros", number, zeros.shape, raw(zeros), raw=True))
-        names.append("zeros")
-    graph = helper.make_graph([helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", **attributes)], "g",
-                              [helper.make_tensor_value_info("indices", TensorProto.INT64, None)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    expected = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, {"indices": indices})[0]
-    assert_equal_bits(qkernels.contrib.gather_block_quantized(data, indices, scales, zeros, **attributes), expected)
+@given(p=gathers(), scale_dtype=st.sampled_from([np.float32, np.float16]), index_dtype=st.sampled_from([np.int32, np.int64]))
+def test_gather_block_quantized_against_onnx_runtime(p, scale_dtype, index_dtype):
+    assume(p["kind"] != np.int8)  # ours only
+    assume(p["kind"] != np.uint8 or p["quantize_axis"] in (-1, len(p["shape"]) - 1))  # the others it refuses
+    per = 8 // p["bits"] if p["kind"] == np.uint8 else 1
+    data = codes(p["seed"], p["shape"], p["kind"])
+    axis = p["quantize_axis"] % data.ndim
+    logical = (*p["shape"][:-1], p["shape"][-1] * per)
+    blocks = [-(-d // (p["block_size"] or d)) if i == axis else d for i, d in enumerate(logical)]
+    scales = normal(p["seed"] + 1, tuple(blocks), scale_dtype)
+    zeros = codes(p["seed"] + 2, (*blocks[:-1], -(-blocks[-1] // per)), p["kind"]) if p["with_zeros"] else None
+    size = logical[p["gather_axis"]]
+    indices = np.random.default_rng(p["seed"]).integers(-size - 2, size + 2, p["count"]).astype(index_dtype)
+    attributes = {k: p[k] for k in ("bits", "block_size", "gather_axis", "quantize_axis")}
+    inputs = {"data": data, "indices": indices, "scales": scales, "zeros": zeros}
+    expected, = onnxruntime_node("GatherBlockQuantized", inputs, constants=("data", "scales", "zeros"), **attributes)
+    assert_equal_bits(qkernels.contrib.gather_block_quantized(*inputs.values(), **attributes), expected)
 
 
 def test_B13_default_zero_point_follows_the_storage(tier):
@@ -449,6 +443,7 @@ gather = qkernels.contrib.gather_block_quantized
     (lambda: qkernels.qlinear_matmul(B8, np.float64(1), B8[0, 0], B8, S[0], B8[0, 0], S[0], B8[0, 0]), TypeError, "a_scale: expected dtype float32"),
     (lambda: qkernels.dynamic_quantize_linear(X.astype(np.float16)), TypeError, "dynamic_quantize_linear: x: expected dtype float32, got float16"),
     (lambda: gather(B8, [0], X[:, :1], bits=3), ValueError, "gather_block_quantized: bits: expected 2, 4 or 8, got 3"),
+    (lambda: gather(B8.astype(ml_dtypes.uint4), [0], X[:, :1], bits=8), ValueError, "gather_block_quantized: bits: expected 4 for uint4, got 8"),
     (lambda: gather(B8, [0], X[:, :1], block_size=24), ValueError, "block_size: expected a power of two, at least 16, got 24"),
     (lambda: gather(B8, [0], X[:, :1], block_size=0), ValueError, "block_size: expected a power of two, at least 16, got 0"),
     (lambda: gather(B8, [0], X[:, :2]), ValueError, r"gather_block_quantized: scales: expected shape \(4, 1\), got \(4, 2\)"),
