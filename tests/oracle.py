@@ -63,3 +63,31 @@ def layouts(a):
     yield "misaligned", misaligned
     if a.dtype.isbuiltin == 1:  # ml_dtypes has one byte order
         yield "big-endian", a.astype(a.dtype.newbyteorder(">"))
+
+
+def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=23, constants=(), **attributes):
+    """The outputs of one node by ONNX Runtime, on one thread; skips the test without it. None stands for an absent input.
+
+    `outputs` is how many are asked for, or which of them as a sequence of bool. `constants` are the places of inputs that the model holds, as it
+    does weights. Raises ONNX Runtime's exception where it refuses the node.
+    """
+    import pytest
+    from onnx import TensorProto, helper, numpy_helper
+
+    ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    given = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
+    held = {f"x{i}" for i in constants}
+    feeds = {n: x for n, x in given.items() if n not in held}
+    results = [f"y{i}" if wanted else "" for i, wanted in enumerate((True,) * outputs if isinstance(outputs, int) else outputs)]
+    kind = helper.np_dtype_to_tensor_dtype
+    graph = helper.make_graph([helper.make_node(op_type, names, results, domain=domain, **{k: v for k, v in attributes.items() if v is not None})], "node",
+                              [helper.make_tensor_value_info(n, kind(x.dtype), x.shape) for n, x in feeds.items()],
+                              [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in results if n],
+                              [numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), n) for n, x in given.items() if n in held])
+    for output in graph.output:  # of the type that it infers
+        output.ClearField("type")
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)

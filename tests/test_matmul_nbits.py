@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 import qkernels
 from qkernels.reference import evaluate
 from qkernels.reference.op_matmul_nbits import dequantize, unpack_codes
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
-from tests.second_opinion import onnxruntime_node
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, normal, seeds
 
 KINDS = ("none", "packed", "packed 1-D", "float")
@@ -88,9 +87,9 @@ def test_against_onnx_runtime(bits, zeros, p, narrow, level, with_order):
     g_idx = None
     if with_order and bits == 4 and not zeros.startswith("packed"):  # of 2 bits it ignores g_idx, of 8 it refuses it; beside g_idx it ignores packed points
         g_idx = np.random.default_rng(p["seed"]).integers(0, scales.shape[1], p["k"]).astype(np.int32)
-    inputs = dict(a=a, b=b, scales=scales, zero_points=points, g_idx=g_idx, bias=bias)
-    expected, = onnxruntime_node("MatMulNBits", inputs, constants=[*inputs][1:], accuracy_level=level, **form)
-    y = qkernels.matmul_nbits(*inputs.values(), accuracy_level=level, **form)
+    inputs = [a, b, scales, points, g_idx, bias]
+    expected, = onnxruntime_node("com.microsoft", "MatMulNBits", inputs, constants=range(1, 6), accuracy_level=level, **form)
+    y = qkernels.matmul_nbits(*inputs, accuracy_level=level, **form)
     assert y.dtype == expected.dtype == dtype and y.shape == expected.shape
     exact = np.abs(np.float64(a)) @ np.abs(np.float64(dequantize(b, scales, points, g_idx, p["k"], p["n"], bits, p["block_size"]))).T
     magnitude = exact + (0 if bias is None else np.abs(np.float64(bias)))

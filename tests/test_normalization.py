@@ -8,8 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
-from tests.second_opinion import onnxruntime_node
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
 
@@ -76,7 +75,7 @@ def test_simplified_norm_against_onnxruntime(seed, dtype, scale_dtype, shape, ax
     scale_dtype = dtype if scale_dtype is None or dtype == np.float64 else scale_dtype  # it has no float64 with another scale
     x, scale = normal(seed, tuple(shape), np.float32, 3).astype(dtype), normal(seed + 1, tuple(shape[axis:])).astype(scale_dtype)
     attributes = {"axis": axis} | ({} if epsilon is None else {"epsilon": epsilon})
-    expected = onnxruntime_node("SimplifiedLayerNormalization", {"x": x, "scale": scale}, outputs=2, domain="", **attributes)
+    expected = onnxruntime_node("", "SimplifiedLayerNormalization", [x, scale], 2, **attributes)
     y = qkernels.simplified_layer_normalization(x, scale, outputs=(0, 1), **attributes)
     n = scale.size
     for ours, theirs, factor in zip(y, expected, (2, 1), strict=True):
@@ -94,8 +93,8 @@ def test_skip_norm_against_onnxruntime(seed, dtype, lead, n, with_bias, one_skip
     skip = normal(seed + 3, x.shape if one_skip is None or len(lead) == 1 else (lead[1], n) if one_skip == 2 else (1, lead[1], n), dtype)
     attributes = {} if epsilon is None else {"epsilon": epsilon}
     # of its outputs 1 and 2 ONNX Runtime's CPU kernel writes nothing
-    expected = onnxruntime_node("SkipSimplifiedLayerNormalization", {"x": x, "skip": skip, "gamma": gamma, "bias": bias},
-                                outputs=(True, False, False, True)[:4 if with_sum else 1], **attributes)
+    expected = onnxruntime_node("com.microsoft", "SkipSimplifiedLayerNormalization", [x, skip, gamma, bias], (True, False, False, True)[:4 if with_sum else 1],
+                                **attributes)
     y = qkernels.skip_simplified_layer_normalization(x, skip, gamma, bias, outputs=(0, 3) if with_sum else (0,), **attributes)
     y = y if with_sum else (y,)
     half = HALF_ULP[np.dtype(dtype)]

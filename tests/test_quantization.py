@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result
-from tests.second_opinion import onnxruntime_node
+from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, normal, seeds
 
 INTEGERS = tuple(np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
@@ -372,9 +371,8 @@ def test_gather_block_quantized_against_onnx_runtime(p, scale_dtype, index_dtype
     size = logical[p["gather_axis"]]
     indices = np.random.default_rng(p["seed"]).integers(-size - 2, size + 2, p["count"]).astype(index_dtype)
     attributes = {k: p[k] for k in ("bits", "block_size", "gather_axis", "quantize_axis")}
-    inputs = {"data": data, "indices": indices, "scales": scales, "zeros": zeros}
-    expected, = onnxruntime_node("GatherBlockQuantized", inputs, constants=("data", "scales", "zeros"), **attributes)
-    assert_equal_bits(qkernels.contrib.gather_block_quantized(*inputs.values(), **attributes), expected)
+    expected, = onnxruntime_node("com.microsoft", "GatherBlockQuantized", [data, indices, scales, zeros], constants=(0, 2, 3), **attributes)
+    assert_equal_bits(qkernels.contrib.gather_block_quantized(data, indices, scales, zeros, **attributes), expected)
 
 
 def test_B13_default_zero_point_follows_the_storage(tier):

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 import qkernels
 from qkernels import contrib
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result
-from tests.second_opinion import onnxruntime_node
+from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, normal, seeds
 
 small = st.integers(1, 4)
@@ -65,7 +64,7 @@ def test_contrib_against_onnx_runtime(seed, dtype, batch, heads, sequence, half,
     cos, sin = (c.astype(dtype) for c in caches(seed + 1, (rows, half)))
     rng = np.random.default_rng(seed)
     positions = rng.integers(0, rows - sequence + 1, 1) if offset else rng.integers(0, rows, (batch, sequence))
-    expected, = onnxruntime_node("RotaryEmbedding", {"x": x, "p": positions, "c": cos, "s": sin}, **attributes)
+    expected, = onnxruntime_node("com.microsoft", "RotaryEmbedding", [x, positions, cos, sin], **attributes)
     y = contrib.rotary_embedding(x, positions, cos, sin, **attributes)
     assert y.dtype == expected.dtype and y.shape == expected.shape
     # it may fuse one product and the sum: one rounding of a product less, two values of up to |a| + |b| apart; then one rounding to float16 more
