@@ -311,4 +311,6 @@ def pack(specs, threads):
         zero_points = np.concatenate(points) if len(points) > 1 else points[0]
     else:
         zero_points = None
-    return qkernels.PackedNBits(b, scales, zero_points, K=first.k, N=sum(s.n for s in specs), bits=first.bits, block_size=first.block, threads=threads)
+    g_idx = None if first.g_idx is None else first.g_idx.array()
+    return qkernels.PackedNBits(b, scales, zero_points, K=first.k, N=sum(s.n for s in specs), bits=first.bits, block_size=first.block, g_idx=g_idx,
+                                threads=threads)

@@ -37,19 +37,21 @@ class WeightSpec:
     rows: object = None        # matrix: () → (N, K) array, a view
     serialized: object = None  # nbits: () → (b, scales, zero points or None) as MatMulNBits has them
     stored: int = 0            # bytes in the file
+    g_idx: object = None       # nbits: the Tensor that says which block each input uses
+    float_points: bool = False
 
     def default_points(self):
         """Zero points that say what none say."""
         blocks = -(-self.k // self.block)
-        byte = 0x88 if self.bits == 4 else 0x80
-        points = np.full((self.n, -(-blocks * self.bits // 8)), byte, np.uint8)
-        if self.bits == 4 and blocks % 2:
-            points[:, -1] &= 15
+        points = np.full((self.n, -(-blocks * self.bits // 8)), {2: 0xAA, 4: 0x88, 8: 0x80}[self.bits], np.uint8)
+        if blocks * self.bits % 8:
+            points[:, -1] &= (1 << blocks * self.bits % 8) - 1
         return points
 
     def stacks_with(self, other):
         """Whether the two can be one packed object."""
-        return (self.kind, self.k, self.bits, self.block) == (other.kind, other.k, other.bits, other.block)
+        form = lambda s: (s.kind, s.k, s.bits, s.block, s.g_idx.name if s.g_idx is not None else None, s.float_points)
+        return form(self) == form(other)
 
 
 @dataclass(eq=False)
@@ -306,7 +308,7 @@ class Lowering:
         names = node.inputs + [None] * (6 - len(node.inputs))
         x, b, scales, points, g_idx, bias = names[:6]
         a = node.attributes
-        if g_idx is not None or any(n is not None and n not in self.constants for n in (b, scales, points, bias)) or a.get("weight_prepacked"):
+        if any(n is not None and n not in self.constants for n in (b, scales, points, g_idx, bias)) or a.get("weight_prepacked"):
             return None
         n, k, bits, block = a.get("N"), a.get("K"), a.get("bits", 4), a.get("block_size", 32)
         if not all(isinstance(v, int) for v in (n, k, bits, block)) or 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
@@ -314,11 +316,17 @@ class Lowering:
         spec = self._serialized_spec(node, b, scales, points, n, k, bits, block)
         if spec is None:
             return None
-        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), f"{bits}-bit weights in blocks of {block}, packed once")
+        why = f"{bits}-bit weights in blocks of {block}, packed once"
+        if g_idx is not None:
+            spec.g_idx = self.constants[g_idx]
+            spec.key += (spec.g_idx.name,)
+            spec.stored += spec.g_idx.nbytes
+            why = f"{bits}-bit weights in blocks of {block} by g_idx, packed once"
+        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), why)
 
     def _serialized_spec(self, node, b, scales, points, n, k, bits, block):
         """A specification from codes, scales and zero points in the form of MatMulNBits."""
-        if bits not in (4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
+        if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
             return None
         blocks = -(-k // block)
         t, s = self.constants[b], self.constants[scales]
@@ -339,7 +347,7 @@ class Lowering:
                     None if z is None else z.raw.reshape(n, -1))
 
         return WeightSpec("nbits", ("nbits", t.name, s.name, None if z is None else z.name, bits, block), n, k, bits, block, serialized=serialized,
-                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0), float_points=z is not None and z.kind != TensorProto.UINT8)
 
     def _matmul(self, node):
         x, w = node.inputs[:2]
