@@ -119,6 +119,7 @@ KERNELS = (
     Kernel("matmul_integer", "quantization", ("uint8", "int8"), "8-bit product, exact in int32", "", "MatMulInteger", (10,)),
     Kernel("qlinear_matmul", "quantization", ("uint8", "int8", *CODES[9:13]), "8-bit product with a quantized result; float8 through float32",
            "", "QLinearMatMul", (10, 21)),
+    Kernel("PackedInt8Matrix", "quantization", ("uint8", "int8"), "a constant 8-bit matrix, prepared for integer products"),
     Kernel("gather_block_quantized", "quantization", (*CODES[:2], "int4", "uint4", *CODES[9:14]), "entries of block-quantized data, dequantized",
            "com.microsoft", "GatherBlockQuantized", (1,)),
     Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),

@@ -298,8 +298,10 @@ class Weights:
 
 
 def pack(specs, threads):
-    """`PackedNBits` or `PackedMatrix` of weight specifications of one kind."""
+    """`PackedNBits`, `PackedMatrix` or (of one) `PackedInt8Matrix` of weight specifications of one kind."""
     first = specs[0]
+    if first.kind == "int8":
+        return qkernels.PackedInt8Matrix(first.rows(), threads=threads)
     if first.kind == "matrix":
         arrays = [s.rows() for s in specs]
         return qkernels.PackedMatrix(arrays if len(arrays) > 1 else arrays[0], trans_b=True, threads=threads)

@@ -23,7 +23,7 @@ class WeightSpec:
 
     Attributes
     ----------
-    kind : {"nbits", "matrix"}
+    kind : {"nbits", "matrix", "int8"}
     key : hashable
         Equal for equal bytes.
     """
@@ -34,7 +34,7 @@ class WeightSpec:
     k: int
     bits: int = 0
     block: int = 0
-    rows: object = None        # matrix: () → (N, K) array, a view
+    rows: object = None        # matrix: () → (N, K) array, a view; int8: (K, N)
     serialized: object = None  # nbits: () → (b, scales, zero points or None) as MatMulNBits has them
     stored: int = 0            # bytes in the file
     g_idx: object = None       # nbits: the Tensor that says which block each input uses
@@ -167,7 +167,7 @@ class Lowering:
             for node in self.nodes:
                 if node not in self.claimed and node.op in ("com.microsoft::GroupQueryAttention", "Attention"):
                     self._cached_attention(node)
-        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation):
+        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation, self._integer_product):
             for node in self.nodes:
                 if node not in self.claimed:
                     match(node)
@@ -443,6 +443,28 @@ class Lowering:
 
         return WeightSpec("nbits", ("dq", t.name, s.name, None if z is None else z.name, rows), n, k, bits, block, serialized=serialized,
                           stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+
+    def _integer_product(self, node):
+        """MatMulInteger and QLinearMatMul with a constant matrix."""
+        place = {"MatMulInteger": 1, "QLinearMatMul": 3}.get(node.op)
+        t = self.constants.get(node.inputs[place]) if place is not None else None
+        if t is None or len(t.shape) != 2 or t.kind not in (TensorProto.UINT8, TensorProto.INT8):
+            return
+        name = node.inputs[place]
+        spec = WeightSpec("int8", ("int8", t.name), t.shape[1], t.shape[0], rows=lambda: self.array(name), stored=t.nbytes)
+        call = self._call(node)
+
+        def make():
+            packed = self.weights.get((spec,))
+
+            def run(arrays, context):
+                return call((*arrays[:place], packed, *arrays[place:]), **options)
+
+            return run
+
+        options = {} if self.threads is None else {"threads": self.threads}
+        others = [n for i, n in enumerate(call.inputs) if i != place]
+        self.claim(Step("PackedInt8Matrix", "constant 8-bit matrix, packed once", [node], others, list(call.outputs), make, packed=[(self.weights, (spec,))]))
 
     def _mode(self, linear):
         if linear.specs[0].kind == "matrix":

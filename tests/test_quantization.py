@@ -247,6 +247,56 @@ def test_qlinear_matmul_against_formula_and_tiers(p, y_type, scale_dtype, per_li
     assert_equal_bits(y, np.clip(np.rint(exact.astype(np.float32) * factor) + np.float32(yz), info.min, info.max).astype(y_type))
 
 
+@pytest.mark.differential("PackedInt8Matrix", "matmul_integer", "qlinear_matmul")
+@given(p=products(), y_type=st.sampled_from(EIGHT), transposed=st.booleans())
+def test_packed_matrix_is_the_matrix(p, y_type, transposed):
+    a, b, a_shape, b_shape, seed = p
+    while b.ndim > 2:
+        b, b_shape = b[0], b_shape[1:] if len(b_shape) > 2 else b_shape
+    b = np.ascontiguousarray(b.T).T if transposed else b
+    packed = one_result(lambda t: np.array(qkernels.PackedInt8Matrix(b, threads=t).buffers[0]))
+    w = qkernels.PackedInt8Matrix(b)
+    assert_equal_bits(w.buffers[0], packed)
+    assert_equal_bits(w.unpack(), b)
+    assert w.shape == b.shape and w.dtype == b.dtype and w.nbytes == packed.nbytes == -(-b.shape[1] // 16) * 64 * (1 + -(-b.shape[0] // 4))
+    az, bz = codes(seed + 2, a_shape, a.dtype), codes(seed + 3, b_shape, b.dtype)
+    y = one_result(lambda t: w(a, az, bz, threads=t))
+    assert_equal_bits(y, qkernels.matmul_integer(a, b, az, bz))
+    assert_equal_bits(qkernels.matmul_integer(a, w, az, bz), y)
+    assert_equal_bits(w(a), qkernels.matmul_integer(a, b))
+    out = np.empty_like(y)
+    assert w(np.asfortranarray(a), az, bz, out=out) is out
+    assert_equal_bits(out, y)
+    scale = lambda s, shape: np.abs(normal(s, shape)) * 0.1 + 0.01
+    rest = scale(seed + 6, b_shape), bz, scale(seed + 7, ()), codes(seed + 4, (), np.dtype(y_type))
+    assert_equal_bits(one_result(lambda t: qkernels.qlinear_matmul(a, scale(seed + 5, a_shape), az, w, *rest, threads=t)),
+                      qkernels.qlinear_matmul(a, scale(seed + 5, a_shape), az, b, *rest))
+
+
+def test_packed_matrix_with_vectors_and_float8(tier):
+    b = codes(0, (20, 7), np.dtype(np.uint8))
+    w, a = qkernels.PackedInt8Matrix(b), codes(1, (20,), np.dtype(np.int8))
+    assert_equal_bits(w(a), qkernels.matmul_integer(a, b))
+    for name, v in layouts(b):
+        assert_equal_bits(qkernels.PackedInt8Matrix(v).buffers[0], w.buffers[0], name)
+    x, half, zero = codes(2, (3, 20), FLOAT8[0]), np.float32(0.5), np.zeros((), FLOAT8[0])
+    same(qkernels.qlinear_matmul(x, half, zero, w, half, np.uint8(3), half, zero), qkernels.qlinear_matmul(x, half, zero, b, half, np.uint8(3), half, zero))
+    for shape in ((0, 5), (5, 0), (0, 0)):
+        assert qkernels.PackedInt8Matrix(np.zeros(shape, np.int8))(np.zeros((2, shape[0]), np.uint8)).tolist() == [[0] * shape[1]] * 2
+    with pytest.raises(ValueError, match="assignment destination is read-only"):
+        w.buffers[0][0] = 1
+    assert qkernels.PackedInt8Matrix.__new__(qkernels.PackedInt8Matrix)(np.zeros((2, 0), np.int8)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 13, 515, 1030])
+def test_large_integer_products_on_any_number_of_threads(rows):
+    a, b = codes(0, (rows, 517), np.dtype(np.uint8)), codes(1, (517, 1301 if rows < 500 else 131), np.dtype(np.int8))
+    w, za, zb = qkernels.PackedInt8Matrix(b), codes(2, (rows,), np.dtype(np.uint8)), codes(3, b.shape[1:], np.dtype(np.int8))
+    y = one_result(lambda t: w(a, za, zb, threads=t), (1, 2, 3, 7))
+    assert_equal_bits(y, ((np.int64(a) - np.int64(za)[:, None]) @ (np.int64(b) - zb)).astype(np.int32))
+    assert_equal_bits(one_result(lambda t: qkernels.matmul_integer(a, b, za, zb, threads=t), (1, 2, 7)), y)
+
+
 @pytest.mark.differential("qlinear_matmul")
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_qlinear_matmul_of_float8(dtype):
@@ -430,6 +480,11 @@ gather = qkernels.contrib.gather_block_quantized
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.float32(1), np.uint8(2)), TypeError, "x_zero_point: expected dtype int8, got uint8"),
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.float32(1), output_dtype=2), TypeError, "output_dtype: expected one of float32"),
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.ones((), ml_dtypes.float8_e8m0fnu)), ValueError, "output_dtype: expected float32"),
+    (lambda: qkernels.PackedInt8Matrix(B8.astype(np.int16)), TypeError, "PackedInt8Matrix: b: expected dtype uint8 or int8, got int16"),
+    (lambda: qkernels.PackedInt8Matrix(B8[None]), ValueError, r"PackedInt8Matrix: b: expected 2 dimensions, got shape \(1, 4, 4\)"),
+    (lambda: qkernels.PackedInt8Matrix(B8)(B8[:, :3]), ValueError, r"PackedInt8Matrix: b: expected shape \(3, N\) for a of shape \(4, 3\), got \(4, 4\)"),
+    (lambda: qkernels.PackedInt8Matrix(B8)(B8, None, np.int8(1)), TypeError, "PackedInt8Matrix: b_zero_point: expected dtype uint8, got int8"),
+    (lambda: qkernels.PackedInt8Matrix(B8)(a := B8.view(np.uint8), out=a), TypeError, "PackedInt8Matrix: out: expected dtype int32, got uint8"),
     (lambda: qkernels.matmul_integer(B8, B8.astype(np.int16)), TypeError, "matmul_integer: b: expected dtype uint8 or int8, got int16"),
     (lambda: qkernels.matmul_integer(B8, B8[:3]), ValueError, r"matmul_integer: b: expected shape \(4, N\) for a of shape \(4, 4\), got \(3, 4\)"),
     (lambda: qkernels.matmul_integer(B8, B8, np.int8(1)), TypeError, "matmul_integer: a_zero_point: expected dtype uint8, got int8"),

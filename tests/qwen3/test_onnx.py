@@ -432,6 +432,25 @@ def test_products_side_by_side_have_one_form(tmp_path):
         assert any("2 products of one input" in r[3] for r in OnnxModel(tmp_path).report()) == together, zeros
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_integer_products_are_packed_once(dtype, tmp_path):
+    rng = np.random.default_rng(0)
+    b = rng.integers(0 if dtype == np.uint8 else -128, 128, (33, 20)).astype(dtype)
+    scale, zero, one = np.float32(0.02), np.uint8(120), lambda v: np.array(v)
+    constants = {"b": b, "za": one(zero), "zb": one(dtype(3)), "s": one(scale)}
+    nodes = [helper.make_node("MatMulInteger", ["x", "b", "za", "zb"], ["y"]), helper.make_node("Cast", ["y"], ["f"], to=1),
+             helper.make_node("MatMulInteger", ["x", "b"], ["v"]), helper.make_node("Cast", ["v"], ["g"], to=1),
+             helper.make_node("QLinearMatMul", ["x", "s", "za", "b", "s", "zb", "s", "za"], ["q"]), helper.make_node("Cast", ["q"], ["h"], to=1)]
+    x = rng.integers(0, 256, (3, 33), np.uint8)
+    (f, g, h), expected, kernels = run_graph(tmp_path, nodes, {"x": x}, ["f", "g", "h"], constants, 24)
+    assert kernels.count("PackedInt8Matrix") == 3
+    for ours, by_node in zip((f, g, h), expected, strict=True):
+        assert_equal_bits(ours, by_node)
+    assert_equal_bits(f, ((np.int64(x) - 120) @ (np.int64(b) - 3)).astype(np.float32))
+    steps = [s for s in OnnxModel(tmp_path).plan.prepare().steps if s.kernel == "PackedInt8Matrix"]
+    assert len({id(s.weights()[0]) for s in steps}) == 1 and steps[0].weight_bytes() == 2 * (64 + 9 * 64)
+
+
 def test_gemm_and_shared_matrices(tmp_path):
     w, b = normal(8, 5), normal(5, seed=1)
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"]), helper.make_node("MatMul", ["x", "w"], ["z"]),
