@@ -1036,7 +1036,7 @@ def cumsum(x, axis, *, exclusive=0, reverse=0):
         else:
             np.cumsum(v, axis=-1, dtype=wide, out=sums)
         sums = sums[..., ::-1] if reverse else sums
-        return np.ascontiguousarray(np.moveaxis(sums, -1, at).astype(a.dtype))
+        return np.ascontiguousarray(np.moveaxis(_conversion.convert(sums, a.dtype), -1, at))
 
 
 def topk(x, k, *, axis=-1, largest=1, sorted=1, outputs=(0, 1)):

@@ -197,15 +197,46 @@ def find(op_type, domain="", opset=None):
     return max(rows, key=lambda row: row[0], default=(0, None))[1]
 
 
+# families in the order of the page: heading and a sentence
+FAMILIES = {
+    "matmul": ("Matrix products", "Floats; everything is summed in float32."),
+    "matmul_nbits": ("Block-quantized products", "Weights in 2, 4 or 8 bits, read as they are."),
+    "quantization": ("Linear quantization", "Codes from values, values from codes, exact integer products."),
+    "attention": ("Attention", "Scores, masks, softmax and values in one pass over the keys."),
+    "rotary": ("Rotary position embedding", "Pairs turned by their position's angles."),
+    "normalization": ("Normalization", "Rows by their root mean square, or by mean and variance."),
+    "softmax": ("Softmax", "Exponentials over their sum."),
+    "reduction": ("Reductions", "Along any axes, in one order on every machine."),
+    "elementwise": ("Elementwise", "Arithmetic with broadcasting, and functions of single elements."),
+    "sampling": ("Sampling", "From logits to a token."),
+    "layout": ("Data movement", "Rows picked by index, conversions between types."),
+    "numpy": ("Views, bookkeeping, comparisons and logic", "NumPy itself, with ONNX's meaning, checks and errors: no kernels of ours."),
+}
+_GROUPS = ((EVERY, "every type"), (NUMBERS, "all numbers"), (WITH_DOUBLE, "all floats"), (FLOATS, "floats"), (_INTEGERS, "all integers"))
+
+
+def _dtypes(dtypes):
+    """Types with the largest group among them by its name."""
+    for group, name in _GROUPS:
+        if {*group} <= {*dtypes}:
+            return ", ".join([name, *(d for d in dtypes if d not in group)])
+    return ", ".join(dtypes)
+
+
 def markdown():
     """The operators' page."""
     lines = ["# Operators", "", "Made by `python -m qkernels.registry`; do not edit.", "",
-             "| function | family | operator | since | dtypes | what it does |", "|---|---|---|---|---|---|"]
-    for k in KERNELS:
-        operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
-        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {', '.join(map(str, k.versions)) or '—'} "
-                     f"| {', '.join(k.dtypes)} | {k.summary} |")
-    return "\n".join(lines) + "\n"
+             f"*Floats* are {', '.join(FLOATS)}; *all floats* float64 besides; *all integers* int8 to int64 and uint8 to uint64; *all numbers* both; *every type* "
+             "bool and the types of 8 bits and less besides, from float8_e4m3fn to int2. *Since* are the operator's versions that the function implements. A "
+             "family is an extension module of its own; what a function of *Data movement* or of the last table does is no timed kernel.", ""]
+    for family, (heading, sentence) in FAMILIES.items():
+        lines += [f"## {heading}", "", f"`{family}`. {sentence}", "", "| function | operator | since | dtypes | what it does |", "|---|---|---|---|---|"]
+        for k in KERNELS:
+            if k.family == family:
+                operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
+                lines.append(f"| `{k.name}` | {operator} | {', '.join(map(str, k.versions)) or '—'} | {_dtypes(k.dtypes)} | {k.summary} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,11 @@ def test_mod_clip_and_cumsum_against_onnx_reference(seed, dtype, m, n, axis, exc
         assert_equal_bits(y, reference("CumSum", x, np.array(axis), exclusive=exclusive, reverse=reverse))  # halves, whose sums are exact
 
 
+def test_cumsum_rounds_bfloat16_once():
+    x = np.array([256, 1, 2.0**-30], BF16)  # 257 is the middle of two bfloat16, the last term lifts the sum above it
+    assert qkernels.cumsum(x, 0).astype(float).tolist() == [256, 256, 258]
+
+
 @pytest.mark.differential("topk")
 @given(seed=seeds, dtype=st.sampled_from(NUMBERS), m=st.integers(1, 4), n=st.integers(1, 20), axis=st.integers(-2, 1), largest=st.integers(0, 1), data=st.data())
 def test_topk_against_onnx_reference(seed, dtype, m, n, axis, largest, data):

@@ -4,6 +4,7 @@ import doctest
 import inspect
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 
@@ -214,8 +215,25 @@ def test_operators_page_is_current():
     assert done.stderr == "" and done.stdout == registry.markdown()
     page = (ROOT / "docs/operators.md").read_text(encoding="utf-8")
     assert page == registry.markdown(), "docs/operators.md: run `python -m qkernels.registry > docs/operators.md`"
+    sections = {s.split("`")[1]: s for s in page.split("\n## ")[1:]}
+    assert [*sections] == [*registry.FAMILIES] and {k.family for k in registry.KERNELS} == {*sections}
     for k in registry.KERNELS:
-        assert f"| `{k.name}` | {k.family}" in page
+        assert sections[k.family].count(f"| `{k.name}` | ") == 1
+
+
+@pytest.mark.parametrize("page", ["docs/accuracy.md", "CHANGELOG.md"])
+def test_every_function_is_on_the_page(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert not [name for name in NAMES if f"`{name}`" not in text and f"`{name}(" not in text]
+
+
+def test_tests_named_in_the_accuracy_page_exist():
+    text = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
+    functions = {path.name: {n.name for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.FunctionDef)}
+                 for path in (ROOT / "tests").glob("test_*.py")}
+    for quoted in re.findall(r"`(?:tests/)?(test_\w+(?:\.py)?(?:::\w+)?)`", text):
+        path, _, function = quoted.partition("::") if ".py" in quoted else ("", "", quoted)
+        assert path in functions and (not function or function in functions[path]) if path else any(function in names for names in functions.values()), quoted
 
 
 def test_find():
