@@ -226,9 +226,10 @@ def _dtypes(dtypes):
 def markdown():
     """The operators' page."""
     lines = ["# Operators", "", "Made by `python -m qkernels.registry`; do not edit.", "",
-             f"*Floats* are {', '.join(FLOATS)}; *all floats* float64 besides; *all integers* int8 to int64 and uint8 to uint64; *all numbers* both; *every type* "
-             "bool and the types of 8 bits and less besides, from float8_e4m3fn to int2. *Since* are the operator's versions that the function implements. A "
-             "family is an extension module of its own; what a function of *Data movement* or of the last table does is no timed kernel.", ""]
+             f"*Floats* are {', '.join(FLOATS)}; *all floats* float64 besides; *all integers* int8 to int64 and uint8 to uint64; *all numbers* both; "
+             "*every type* bool and the types of 8 bits and less besides, from float8_e4m3fn to int2. *Since* are the operator's versions that the "
+             "function implements. A family is an extension module of its own; what a function of *Data movement* or of the last table does is no timed "
+             "kernel.", ""]
     for family, (heading, sentence) in FAMILIES.items():
         lines += [f"## {heading}", "", f"`{family}`. {sentence}", "", "| function | operator | since | dtypes | what it does |", "|---|---|---|---|---|"]
         for k in KERNELS:
