@@ -167,6 +167,10 @@ def test_views_are_views_and_strides_are_kept():
 def test_float16_range_counts_in_float32():
     y = qkernels.range(np.float16(2000), np.float16(2100), np.float16(1))
     assert y.dtype == np.float16 and len(y) == 100 and y[60] == 2060  # 2048 + 1 is 2048 in float16
+    for stash_type in (1, 11):
+        y = qkernels.range(*np.array([0, 300, 1], ml_dtypes.bfloat16), stash_type=stash_type)
+        assert_equal_bits(y, np.arange(300).astype(np.float32).astype(ml_dtypes.bfloat16))
+    assert qkernels.range(np.int64(0), np.int64(3), np.int64(1), stash_type=10).tolist() == [0, 1, 2]  # of types that do not ask
 
 
 def test_negative_pads_and_modes():
@@ -217,6 +221,8 @@ X = np.zeros((2, 3), np.float32)
     (lambda: qkernels.tile(X, [1]), ValueError, "tile: repeats: expected 2 numbers >= 0"),
     (lambda: qkernels.range(i64(0), i64(1), i64(0)), ValueError, "range: delta: expected a number other than 0"),
     (lambda: qkernels.range(i64(0), i64(1), np.float32(1)), TypeError, "range: delta: expected numbers of one dtype"),
+    (lambda: qkernels.range(*np.float16([0, 1, 1]), stash_type=16), ValueError, r"range: stash_type: expected 1 \(float32\) or 11 \(float64\), got 16"),
+    (lambda: qkernels.range(*np.array([0, 1, 1], ml_dtypes.int4)), TypeError, "range: start: expected numbers of one dtype, got int4"),
     (lambda: qkernels.constant(value_int=1, value_float=1.0), ValueError, "constant: expected exactly one"),
     (lambda: qkernels.constant_of_shape([-1]), ValueError, "constant_of_shape: shape: expected sizes >= 0"),
     (lambda: qkernels.pad(X, [1, 1]), ValueError, "pad: pads: expected 4 numbers for 2 axes, got 2"),
