@@ -533,10 +533,14 @@ cdef object _spread(object a, int per, int64_t last):
     return np.ascontiguousarray(wide[..., :last])
 
 
+cdef bint _is_byte(cnp.ndarray a):
+    return cnp.PyArray_TYPE(a) == cnp.NPY_UINT8 or cnp.PyArray_TYPE(a) == cnp.NPY_INT8
+
+
 cdef object _matrix(object x, str func, str name):
     """(array of uint8 or int8 with at least two dimensions, whether it was a vector, is it signed)."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, name)
-    if a.dtype != np.uint8 and a.dtype != np.int8:
+    if not _is_byte(a):
         raise TypeError(f"{func}: {name}: expected dtype uint8 or int8, got {a.dtype}")
     if a.ndim == 0:
         raise ValueError(f"{func}: {name}: expected at least 1 dimension, got a 0-d array")
@@ -864,11 +868,11 @@ def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, 
             raise ValueError(f"{func}: {name}: expected one element, got shape {value.shape}")
     packed = isinstance(b, PackedInt8Matrix)
     x, w = _arrays.as_array(a, func, "a"), (<PackedInt8Matrix>b)._shaped if packed else _arrays.as_array(b, func, "b")
-    small = _conversion.FLOAT8
-    for value, name in ((x, "a"), (w, "b"), (yz, "y_zero_point")):
-        if value.dtype not in small and value.dtype != np.uint8 and value.dtype != np.int8:
-            raise TypeError(f"{func}: {name}: expected dtype uint8, int8 or a float8, got {value.dtype}")
-    if x.dtype not in small and w.dtype not in small and yz.dtype not in small:
+    if not _is_byte(x) or not _is_byte(w) or not _is_byte(yz):
+        for value, name in ((x, "a"), (w, "b"), (yz, "y_zero_point")):
+            if value.dtype not in _conversion.FLOAT8 and not _is_byte(value):
+                raise TypeError(f"{func}: {name}: expected dtype uint8, int8 or a float8, got {value.dtype}")
+    else:
         return _integer_matmul(a, b, a_zero_point, b_zero_point, a_scale, b_scale, ys, yz, out, threads, func)
     w = b.unpack() if packed else w
     wide = []
