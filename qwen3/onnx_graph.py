@@ -305,8 +305,10 @@ class Weights:
 
 
 def pack(specs, threads):
-    """`PackedNBits` or `PackedMatrix` of weight specifications of one kind."""
+    """`PackedNBits`, `PackedMatrix` or (of one) `PackedInt8Matrix` of weight specifications of one kind."""
     first = specs[0]
+    if first.kind == "int8":
+        return qkernels.PackedInt8Matrix(first.rows(), threads=threads)
     if first.kind == "matrix":
         arrays = [s.rows() for s in specs]
         return qkernels.PackedMatrix(arrays if len(arrays) > 1 else arrays[0], trans_b=True, threads=threads)
@@ -318,4 +320,6 @@ def pack(specs, threads):
         zero_points = np.concatenate(points) if len(points) > 1 else points[0]
     else:
         zero_points = None
-    return qkernels.PackedNBits(b, scales, zero_points, K=first.k, N=sum(s.n for s in specs), bits=first.bits, block_size=first.block, threads=threads)
+    g_idx = None if first.g_idx is None else first.g_idx.array()
+    return qkernels.PackedNBits(b, scales, zero_points, K=first.k, N=sum(s.n for s in specs), bits=first.bits, block_size=first.block, g_idx=g_idx,
+                                threads=threads)

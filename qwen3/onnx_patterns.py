@@ -24,7 +24,7 @@ class WeightSpec:
 
     Attributes
     ----------
-    kind : {"nbits", "matrix"}
+    kind : {"nbits", "matrix", "int8"}
     key : hashable
         Equal for equal bytes.
     """
@@ -35,22 +35,24 @@ class WeightSpec:
     k: int
     bits: int = 0
     block: int = 0
-    rows: object = None        # matrix: () → (N, K) array, a view
+    rows: object = None        # matrix: () → (N, K) array, a view; int8: (K, N)
     serialized: object = None  # nbits: () → (b, scales, zero points or None) as MatMulNBits has them
     stored: int = 0            # bytes in the file
+    g_idx: object = None       # nbits: the Tensor that says which block each input uses
+    float_points: bool = False
 
     def default_points(self):
         """Zero points that say what none say."""
         blocks = -(-self.k // self.block)
-        byte = 0x88 if self.bits == 4 else 0x80
-        points = np.full((self.n, -(-blocks * self.bits // 8)), byte, np.uint8)
-        if self.bits == 4 and blocks % 2:
-            points[:, -1] &= 15
+        points = np.full((self.n, -(-blocks * self.bits // 8)), {2: 0xAA, 4: 0x88, 8: 0x80}[self.bits], np.uint8)
+        if blocks * self.bits % 8:
+            points[:, -1] &= (1 << blocks * self.bits % 8) - 1
         return points
 
     def stacks_with(self, other):
         """Whether the two can be one packed object."""
-        return (self.kind, self.k, self.bits, self.block) == (other.kind, other.k, other.bits, other.block)
+        form = lambda s: (s.kind, s.k, s.bits, s.block, s.g_idx.name if s.g_idx is not None else None, s.float_points)
+        return form(self) == form(other)
 
 
 @dataclass(eq=False)
@@ -169,7 +171,7 @@ class Lowering:
             for node in self.nodes:
                 if node not in self.claimed and node.op in ("com.microsoft::GroupQueryAttention", "Attention"):
                     self._cached_attention(node)
-        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation):
+        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation, self._integer_product):
             for node in self.nodes:
                 if node not in self.claimed:
                     match(node)
@@ -316,7 +318,7 @@ class Lowering:
         names = node.inputs + [None] * (6 - len(node.inputs))
         x, b, scales, points, g_idx, bias = names[:6]
         a = node.attributes
-        if g_idx is not None or any(n is not None and n not in self.constants for n in (b, scales, points, bias)) or a.get("weight_prepacked"):
+        if any(n is not None and n not in self.constants for n in (b, scales, points, g_idx, bias)) or a.get("weight_prepacked"):
             return None
         n, k, bits, block = a.get("N"), a.get("K"), a.get("bits", 4), a.get("block_size", 32)
         if not all(isinstance(v, int) for v in (n, k, bits, block)) or 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
@@ -324,11 +326,17 @@ class Lowering:
         spec = self._serialized_spec(node, b, scales, points, n, k, bits, block)
         if spec is None:
             return None
-        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), f"{bits}-bit weights in blocks of {block}, packed once")
+        why = f"{bits}-bit weights in blocks of {block}, packed once"
+        if g_idx is not None:
+            spec.g_idx = self.constants[g_idx]
+            spec.key += (spec.g_idx.name,)
+            spec.stored += spec.g_idx.nbytes
+            why = f"{bits}-bit weights in blocks of {block} by g_idx, packed once"
+        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), why)
 
     def _serialized_spec(self, node, b, scales, points, n, k, bits, block):
         """A specification from codes, scales and zero points in the form of MatMulNBits."""
-        if bits not in (4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
+        if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
             return None
         blocks = -(-k // block)
         t, s = self.constants[b], self.constants[scales]
@@ -349,7 +357,7 @@ class Lowering:
                     None if z is None else z.raw.reshape(n, -1))
 
         return WeightSpec("nbits", ("nbits", t.name, s.name, None if z is None else z.name, bits, block), n, k, bits, block, serialized=serialized,
-                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0), float_points=z is not None and z.kind != TensorProto.UINT8)
 
     def _matmul(self, node):
         x, w = node.inputs[:2]
@@ -447,6 +455,28 @@ class Lowering:
 
         return WeightSpec("nbits", ("dq", t.name, s.name, None if z is None else z.name, rows), n, k, bits, block, serialized=serialized,
                           stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+
+    def _integer_product(self, node):
+        """MatMulInteger and QLinearMatMul with a constant matrix."""
+        place = {"MatMulInteger": 1, "QLinearMatMul": 3}.get(node.op)
+        t = self.constants.get(node.inputs[place]) if place is not None else None
+        if t is None or len(t.shape) != 2 or t.kind not in (TensorProto.UINT8, TensorProto.INT8):
+            return
+        name = node.inputs[place]
+        spec = WeightSpec("int8", ("int8", t.name), t.shape[1], t.shape[0], rows=lambda: self.array(name), stored=t.nbytes)
+        call = self._call(node)
+
+        def make():
+            packed = self.weights.get((spec,))
+
+            def run(arrays, context):
+                return call((*arrays[:place], packed, *arrays[place:]), **options)
+
+            return run
+
+        options = {} if self.threads is None else {"threads": self.threads}
+        others = [n for i, n in enumerate(call.inputs) if i != place]
+        self.claim(Step("PackedInt8Matrix", "constant 8-bit matrix, packed once", [node], others, list(call.outputs), make, packed=[(self.weights, (spec,))]))
 
     def _mode(self, linear):
         if linear.specs[0].kind == "matrix":
@@ -642,7 +672,7 @@ class Lowering:
         outputs = [(i, o) for i, o in enumerate(node.outputs) if o is not None]
         if any(i not in (0, 3) for i, _ in outputs):
             return
-        epsilon, places = node.attributes.get("epsilon", 1e-5), tuple(i for i, _ in outputs)
+        epsilon, places = node.attributes.get("epsilon", 1e-12), tuple(i for i, _ in outputs)
         self.claim(Step("skip_simplified_layer_normalization", "residual sum and norm in one pass", [node], [x, skip, gamma, bias],
                         [o for _, o in outputs], self._make_skip(epsilon, places), fresh=True, aliases=False))
 
