@@ -1,8 +1,8 @@
 """`qwen3 benchmark`: how fast prompts are taken in and tokens come out, beside other runtimes and the limits of the machine.
 
 Every runtime is a process of its own (`benchmark_worker`). They are measured in turns, one sample each, and whoever is not measured is stopped, so
-that neither the heat of the machine nor a thread that spins for work favours one of them. Once per round the machine's read bandwidth is
-measured the same way, since it changes from minute to minute where a machine is shared.
+that neither the heat of the machine nor a thread that spins for work favours one of them. Before each round the machine's limits are
+measured the same way, since they change from minute to minute where a machine is shared.
 
 Figures are functions of the seconds that each new token took: `metrics` defines them.
 """
@@ -127,7 +127,7 @@ def summary(samples):
 class Worker:
     """A runtime's process, stopped except while it answers.
 
-    It is the leader of a process group of its own: should this process end without ado, the system wakes and ends it.
+    It is in a process group of its own: an interrupt from the keyboard reaches this process alone, which ends it.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ class Benchmark:
             if peer not in PEERS:
                 raise UsageError(f"benchmark: peers: expected {', '.join(PEERS)}, got {peer!r}")
             if peer != "onnxruntime" and gguf is None:
-                raise UsageError(f"benchmark: peers: {peer} needs the model as a GGUF file, which was not given")
+                raise UsageError(f"benchmark: peers: {peer} needs the model as a GGUF file (gguf, --gguf), which was not given")
         if ort_io not in ("copy", "shared"):
             raise UsageError(f"benchmark: ort_io: expected copy or shared, got {ort_io!r}")
         self.gguf, self.ort_model, self.ort_io, self.peer_python = gguf, ort_model, ort_io, peer_python or sys.executable
@@ -314,7 +314,7 @@ class Benchmark:
                 "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")},
             "settings": {"prompts": self.prompts, "depths": self.depths, "threads": self.threads, "new": self.new, "repeat": self.repeat, "warm_up": 1,
                          "peers": self.peers, "ort_io": self.ort_io if "onnxruntime" in self.peers else None} | self.options,
-            "machine": fingerprint(), "limits": [], "runtimes": [], "cases": [], "notes": self.notes, "complete": False,
+            "machine": fingerprint(), "runtimes": [], "cases": [], "notes": self.notes, "complete": False,
         }
         self.report = report
         try:
@@ -329,16 +329,18 @@ class Benchmark:
         return report
 
     def _models(self, stack):
-        """What each runtime loads; a peer for which there is nothing is named in the notes."""
+        """What each runtime loads; a peer that is not installed, or for which there is no model, is named in the notes."""
         models = {OURS: self.path}
         for peer in self.peers:
-            if peer != "onnxruntime":
-                models[peer] = os.path.abspath(self.gguf)
-                continue
             try:
-                models[peer] = self._graph(stack)
+                worker = self._start(peer)
+                try:
+                    worker.ask("versions")
+                finally:
+                    worker.close()
+                models[peer] = self._graph(stack) if peer == "onnxruntime" else os.path.abspath(self.gguf)
             except (ImportError, ValueError, OSError) as error:
-                self.notes.append(f"{peer}: not measured: {error}")
+                self._fail(peer, error)
         return models
 
     def _graph(self, stack):
@@ -349,6 +351,8 @@ class Benchmark:
             return str(find_model(os.path.abspath(os.path.expanduser(self.ort_model or self.path))))
         from qwen3.onnx_export import export
 
+        if self.options.get("weights", "int4") != "int4":
+            self.notes.append(f"onnxruntime runs an export in int4, qkernels {self.options['weights']}")
         self.progress("exporting for onnxruntime")
         directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qwen3-benchmark-")))
         export(self.path, directory, contract="ort-int4")
@@ -361,7 +365,6 @@ class Benchmark:
             machine = self._start("machine")
             workers["machine"] = machine
             machine.ask("open", model=None, threads=threads, max_context=0, options={"buffer": _buffer_size()})
-            self.report["limits"].append({"threads": threads} | {kind: machine.ask("limit", kind=kind)["rate"] for kind in ("fma", "dot")})
             opened = {}
             for name, path in models.items():
                 self.progress(f"{threads} threads: loading {name}")
@@ -418,11 +421,12 @@ class Benchmark:
         rng = random.Random(f"{prompt} after {depth}")
         vocabulary = range(self.config.vocab_size)
         context = random.Random(0).choices(vocabulary, k=max(self.depths))[:depth]
-        case = {"threads": threads, "prompt": prompt, "depth": depth, "new": self.new, "read_bandwidth": [], "runtimes": {}}
+        case = {"threads": threads, "prompt": prompt, "depth": depth, "new": self.new, "limits": [], "runtimes": {}}
         active = {name: {"samples": []} for name in opened if not opened[name].get("failed")}
         for turn in range(-1, self.repeat):
             fields = {"depth_ids": context, "ids": rng.choices(vocabulary, k=prompt), "new": self.new}
-            case["read_bandwidth"] += [workers["machine"].ask("limit", kind="read")["rate"]] if turn >= 0 else []
+            if turn >= 0:
+                case["limits"].append({kind: workers["machine"].ask("limit", kind=kind)["rate"] for kind in ("read", "dot", "fma")})
             # there and back: neither is always first
             for name in list(active) if turn % 2 else reversed(list(active)):
                 part = "warm-up" if turn < 0 else f"sample {turn + 1} of {self.repeat}"
@@ -431,8 +435,8 @@ class Benchmark:
                     if turn < 0:
                         active[name] |= workers[name].ask("watch", **fields)
                     else:
-                        seconds = workers[name].ask("sample", **fields)["seconds"]
-                        active[name]["samples"].append({"seconds": seconds} | metrics(seconds, prompt, self.new))
+                        sample = workers[name].ask("sample", **fields)
+                        active[name]["samples"].append(sample | metrics(sample["seconds"], prompt, self.new))
                 except BenchmarkError as error:
                     self._fail(name, BenchmarkError(f"prompt {prompt} after {depth}: {str(error).removeprefix(name + ': ')}"))
                     opened[name]["failed"] = True
@@ -447,15 +451,14 @@ class Benchmark:
         nbytes = None
         if facts.get("weight_bytes") and facts.get("kv_bytes") is not None and new > 1:
             nbytes = self.work.decode_bytes(facts["weight_bytes"], facts["kv_bytes"], prompt, depth, new)
-        limits = self.report["limits"][-1]
-        integer = facts.get("activations", "int8") != "f32"
-        for sample, bandwidth in zip(samples, case["read_bandwidth"], strict=True):
+        peak = "fma" if facts.get("activations") == "f32" else "dot"
+        for sample, limits in zip(samples, case["limits"], strict=True):
             steps, first = sum(sample["seconds"][1:]), sample["seconds"][0]
             sample["bytes_rate"] = nbytes / steps if nbytes and steps > 0 else None
-            sample["bandwidth_share"] = sample["bytes_rate"] / bandwidth if sample["bytes_rate"] else None
+            sample["bandwidth_share"] = sample["bytes_rate"] / limits["read"] if sample["bytes_rate"] else None
             sample["macs_rate"] = macs / first if macs and first > 0 else None
-            sample["macs_share"] = sample["macs_rate"] / limits["dot" if integer else "fma"] if sample["macs_rate"] else None
-        result = {"summary": summary([{k: v for k, v in s.items() if k != "seconds"} for s in samples])} | found
+            sample["macs_share"] = sample["macs_rate"] / limits[peak] if sample["macs_rate"] else None
+        result = {"summary": summary([{k: v for k, v in s.items() if k not in ("seconds", "tokens")} for s in samples])} | found
         if found is not ours:
             ratio = lambda a, b: a / b if a and b else None
             pairs = [{"prefill": ratio(o["prefill"], p["prefill"]), "decode": ratio(o["decode"], p["decode"]), "output": ratio(o["output"], p["output"])}

@@ -46,15 +46,18 @@ def _markdown(report):
     lines += [*_table(rows, 4), "", f"Medians of {settings['repeat']} samples after one that is not counted, {settings['new']} new tokens, greedy."
               + (" ÷: our rate divided by theirs, pair by pair: median (least to greatest)." if peers else ""), ""]
     lines += [*_table(use, 4), "", *_limits(report), ""]
-    lines += [*_table([("threads", "runtime", "version", "load s", "loaded MiB", "peak while loading MiB", "afterwards MiB", "peak MiB"), *_memory(report)], 3), ""]
+    lines += [*_table(list(_memory(report)), 3), ""]
     lines += [f"- {note}" for note in report["notes"]] + [""] * bool(report["notes"])
-    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    cores = f"{machine['cores']} cores" + (", virtual" if machine["virtual"] else "")
-    lines.append(f"{machine['cpu']} ({machine['cpu_id'] or machine['machine']}; {cores}), {machine['isa']}, {machine['memory'] / 2**30:.0f} GiB; "
-                 f"{machine['compiler']}, {versions}; {machine['os']}, {machine['kernel']}; {machine['date']}; load average {machine['load_average'][0]} before, "
-                 f"{machine.get('load_average_after', [NOTHING])[0]} after"
-                 + "".join(f"; {name}={value}" for name, value in machine["environment"].items()))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, _machine(machine)]) + "\n"
+
+
+def _machine(m):
+    cores = f"{m['cores']} cores" + (", virtual" if m["virtual"] else "")
+    load = " to ".join(str(m[key][0]) for key in ("load_average", "load_average_after") if key in m)
+    return "; ".join([
+        f"{m['cpu']} ({m['cpu_id'] or m['machine']}; {cores}), {m['isa']}, {m['memory'] / 2**30:.0f} GiB",
+        f"{m['compiler']}, " + ", ".join(f"{name} {version}" for name, version in m["versions"].items()),
+        f"{m['os']}, {m['kernel']}", m["date"], f"load average {load}", *(f"{name}={value}" for name, value in m["environment"].items())])
 
 
 def _setup(report):
@@ -70,19 +73,18 @@ def _setup(report):
 
 
 def _limits(report):
-    for limit in report["limits"]:
-        reads = [rate for case in report["cases"] if case["threads"] == limit["threads"] for rate in case["read_bandwidth"]]
-        read = f"reads {_range(reads, 1e-9)} GB/s (least to greatest of {len(reads)} measurements, one before each round of samples), " if reads else ""
-        plural = "s" if limit["threads"] > 1 else ""
-        yield (f"The machine with {limit['threads']} thread{plural}: {read}at most {limit['dot'] / 1e9:.0f} GMAC/s in bytes and {limit['fma'] / 1e9:.0f} "
-               "in float32.")
-
-
-def _range(values, scale):
-    return f"{min(values) * scale:.1f} to {max(values) * scale:.1f}"
+    for threads in report["settings"]["threads"]:
+        found = [limits for case in report["cases"] if case["threads"] == threads for limits in case["limits"]]
+        if found:
+            least, most = ({kind: choose(x[kind] for x in found) / 1e9 for kind in found[0]} for choose in (min, max))
+            yield (f"The machine with {threads} thread{'s' * (threads > 1)}, measured {len(found)} times, before each round of samples: it reads "
+                   f"{least['read']:.1f} to {most['read']:.1f} GB/s and does {least['dot']:.0f} to {most['dot']:.0f} GMAC/s in bytes, "
+                   f"{least['fma']:.0f} to {most['fma']:.0f} in float32.")
 
 
 def _memory(report):
+    """Loading time, and resident memory after loading and at the end, with the most so far."""
+    yield ("threads", "runtime", "version", "load s", "loaded MiB", "peak while loading MiB", "afterwards MiB", "peak MiB")
     for r in report["runtimes"]:
         loaded, after = r["memory"]["loaded"], r["memory"].get("after", {})
         size = lambda stage, key: f"{stage[key] / 2**20:,.0f}" if key in stage else NOTHING
@@ -122,15 +124,16 @@ COLUMNS = ("ttft", "prefill", "tpot", "tpot_median", "tpot_p95", "decode", "outp
 
 def _csv(report):
     """A row for each sample: seconds and rates per second; the times of its tokens last."""
-    machine, text = report["machine"], io.StringIO()
+    machine, limits, text = report["machine"], ("read", "dot", "fma"), io.StringIO()
+    same = {name: machine[name] for name in ("date", "cpu", "isa", "compiler", "os")} | {"model": report["model"]}
     versions = {(r["runtime"], r["threads"]): " ".join(f"{n}={v}" for n, v in r["versions"].items()) for r in report["runtimes"]}
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("date", "cpu", "isa", "compiler", "os", "model", "runtime", "versions", "threads", "depth", "prompt", "new", "sample", "read_bandwidth", *COLUMNS,
-                     "seconds"))
+    writer.writerow((*same, "runtime", "versions", "threads", "depth", "prompt", "new", "sample", *(f"limit_{kind}" for kind in limits), *COLUMNS, "seconds"))
     for case in report["cases"]:
+        place = (case["threads"], case["depth"], case["prompt"], case["new"])
         for name, found in case["runtimes"].items():
-            for i, sample in enumerate(found["samples"]):
-                writer.writerow((machine["date"], machine["cpu"], machine["isa"], machine["compiler"], machine["os"], report["model"], name,
-                                 versions[name, case["threads"]], case["threads"], case["depth"], case["prompt"], case["new"], i + 1, case["read_bandwidth"][i],
-                                 *("" if sample[key] is None else sample[key] for key in COLUMNS), " ".join(map(str, sample["seconds"]))))
+            for i, (sample, limit) in enumerate(zip(found["samples"], case["limits"], strict=True)):
+                figures = ("" if sample[key] is None else sample[key] for key in COLUMNS)
+                writer.writerow((*same.values(), name, versions[name, case["threads"]], *place, i + 1, *(limit[kind] for kind in limits), *figures,
+                                 " ".join(map(str, sample["seconds"]))))
     return text.getvalue()

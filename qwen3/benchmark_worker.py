@@ -5,10 +5,11 @@
 ======== =================================== ================================================================
 request  fields                              answer
 ======== =================================== ================================================================
+versions                                     versions: of the runtime, NumPy and Python
 open     model, threads, max_context,        versions, seconds (of loading), memory, facts
          options
 sample   depth_ids, ids, new                 seconds: of each new token, the first with its prompt; where new
-                                             is 0, of the prompt alone
+                                             is 0, of the prompt alone; tokens
 watch    depth_ids, ids, new                 allocated, copied: bytes per token, of an untimed run
 memory                                       memory
 limit    kind: read, fma or dot              rate: bytes or multiply-accumulates per second; of `machine` only
@@ -24,6 +25,7 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import statistics
 import sys
 import time
@@ -69,9 +71,12 @@ class Runtime:
         self.clock = clock
         self.filled = []
 
-    def import_(self):
+    def library(self):
         """Import the library; returns versions by name. Not part of the loading time."""
         raise NotImplementedError
+
+    def prepare(self, model):
+        """Import what this model needs: not part of the loading time either."""
 
     def load(self, model, threads, max_context, options):
         """Load the model; returns facts about it."""
@@ -86,17 +91,21 @@ class Runtime:
         raise NotImplementedError
 
     def generate(self, ids, new, stamp):
-        """Run the prompt after the context, then choose `new` tokens greedily: `stamp()` after each, or after the prompt if new is 0."""
+        """Run the prompt after the context, then choose `new` tokens greedily: `stamp(token)` after each, or `stamp()` after it if new is 0."""
         raise NotImplementedError
 
     def buffers(self):
         """Address and bytes of each piece of keys and values; None where they cannot be seen."""
 
+    def versions(self):
+        return {"versions": self.library() | {"numpy": np.__version__, "python": sys.version.split()[0]}}
+
     def open(self, model, threads, max_context, options):
-        versions = self.import_() | {"numpy": np.__version__, "python": sys.version.split()[0]}
+        versions = self.versions()
+        self.prepare(model)
         begin = self.clock()
         facts = self.load(model, threads, max_context, options)
-        return {"seconds": self.clock() - begin, "versions": versions, "facts": facts, "memory": memory()}
+        return versions | {"seconds": self.clock() - begin, "facts": facts, "memory": memory()}
 
     def fill(self, ids):
         """Make the context hold these tokens; what it holds already stays."""
@@ -108,17 +117,22 @@ class Runtime:
 
     def sample(self, depth_ids, ids, new):
         self.fill(depth_ids)
-        clock = self.clock
+        clock, tokens = self.clock, []
         times = [clock()]
-        self.generate(ids, new, lambda: times.append(clock()))
-        return {"seconds": [after - before for before, after in zip(times, times[1:], strict=False)]}
+
+        def stamp(token=None):
+            times.append(clock())
+            tokens.append(token)
+
+        self.generate(ids, new, stamp)
+        return {"seconds": [after - before for before, after in zip(times, times[1:], strict=False)], "tokens": tokens if new else []}
 
     def watch(self, depth_ids, ids, new):
         """Of the tokens after the first: bytes that a step holds at most beyond what it found (median), and of keys and values that moved (mean)."""
         self.fill(depth_ids)
         allocated, copied, before = [], [], []
 
-        def look():
+        def look(token=None):
             peak = tracemalloc.get_traced_memory()[1]
             buffers = self.buffers()
             if before:
@@ -142,13 +156,17 @@ class QKernels(Runtime):
 
     traced = True
 
-    def import_(self):
+    def library(self):
         import ml_dtypes
 
         import qkernels
-        import qwen3.model
 
         return {"qkernels": qkernels.__version__, "ml_dtypes": ml_dtypes.__version__}
+
+    def prepare(self, model):
+        from qwen3.checkpoint import is_onnx
+
+        importlib.import_module("qwen3.onnx_decoder" if is_onnx(model) else "qwen3.model")
 
     def load(self, model, threads, max_context, options):
         import qkernels
@@ -177,8 +195,9 @@ class QKernels(Runtime):
             for start in range(0, len(ids), self.chunk):
                 self.feed(ids[start:start + self.chunk])
             stamp()
-        for _ in self.model.generate(self.filled + ids, max_new_tokens=new, sampler=self.greedy, cache=self.cache, ignore_eos=True) if new else ():
-            stamp()
+            return
+        for step in self.model.generate(self.filled + ids, max_new_tokens=new, sampler=self.greedy, cache=self.cache, ignore_eos=True):
+            stamp(step.token)
 
     def watch(self, depth_ids, ids, new):
         if not depth_ids:  # what growing costs is seen from the beginning
@@ -202,7 +221,7 @@ class OnnxRuntime(Runtime):
 
     POSITIONS = ("position_ids", "cache_position")
 
-    def import_(self):
+    def library(self):
         self.ort = require("onnxruntime", "onnxruntime")
         return {"onnxruntime": self.ort.__version__}
 
@@ -277,7 +296,7 @@ class OnnxRuntime(Runtime):
             stamp()
         for count in range(1, new + 1):
             token = largest(logits)
-            stamp()
+            stamp(token)
             if count < new:
                 logits = self._run([token])
 
@@ -297,16 +316,17 @@ def largest(value):
 class LlamaCpp(Runtime):
     """A GGUF file through llama-cpp-python's thin layer: flash attention, keys and values in float16."""
 
-    def import_(self):
-        self.library = require("llama_cpp", "llama-cpp-python")
-        return {"llama-cpp-python": self.library.__version__}
+    def library(self):
+        self.package = require("llama_cpp", "llama-cpp-python")
+        return {"llama-cpp-python": self.package.__version__}
 
     def load(self, model, threads, max_context, options):
-        self.llama = self.library.Llama(model, n_ctx=max_context, n_batch=FILL_CHUNK, n_threads=threads, n_threads_batch=threads, flash_attn=True, verbose=False)
+        self.llama = self.package.Llama(model, n_ctx=max_context, n_batch=FILL_CHUNK, n_threads=threads, n_threads_batch=threads, flash_attn=True,
+                                        verbose=False)
         data = self.llama.metadata
         number = lambda key: int(data[f"{data['general.architecture']}.{key}"])
         heads, dim = number("attention.head_count_kv"), number("attention.key_length")
-        return {"system": self.library.llama_print_system_info().decode(), "kv_bytes": 4 * number("block_count") * heads * dim,
+        return {"system": self.package.llama_print_system_info().decode(), "kv_bytes": 4 * number("block_count") * heads * dim,
                 "shape": {"layers": number("block_count"), "kv_heads": heads, "head_dim": dim}}
 
     def rewind(self, n):
@@ -323,7 +343,7 @@ class LlamaCpp(Runtime):
             stamp()
         for count in range(1, new + 1):
             token = int(logits().argmax())
-            stamp()
+            stamp(token)
             if count < new:
                 self.llama.eval([token])
 
@@ -331,7 +351,7 @@ class LlamaCpp(Runtime):
 class OpenVino(Runtime):
     """A GGUF file or a directory in OpenVINO's format, through GenAI's pipeline. Its prefix cache holds the context before the measured part."""
 
-    def import_(self):
+    def library(self):
         self.openvino, self.genai = require("openvino", "openvino"), require("openvino_genai", "openvino-genai")
         return {"openvino": self.openvino.__version__, "openvino-genai": self.genai.__version__}
 
@@ -357,8 +377,8 @@ class OpenVino(Runtime):
 
         class Streamer(self.genai.StreamerBase):
             def write(self, tokens):
-                for _ in tokens if isinstance(tokens, list) else [tokens]:
-                    stamp()
+                for token in tokens if isinstance(tokens, list) else [tokens]:
+                    stamp(token)
                 return running
 
             def end(self):
@@ -373,7 +393,7 @@ class OpenVino(Runtime):
 class Machine(Runtime):
     """No runtime: how fast this machine reads memory and multiplies."""
 
-    def import_(self):
+    def library(self):
         import qkernels
 
         return {"qkernels": qkernels.__version__}
@@ -406,7 +426,14 @@ def answer(runtime, request):
         return {"error": f"{type(error).__name__}: {error}".strip()}
 
 
+def _die_with_parent():
+    """A stopped process would outlive a parent that was killed: on Linux the system ends it, elsewhere nothing does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def main():
+    _die_with_parent()
     runtime = RUNTIMES[sys.argv[1]]()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
