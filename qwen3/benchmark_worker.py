@@ -130,18 +130,18 @@ class Runtime:
     def watch(self, depth_ids, ids, new):
         """Of the tokens after the first: bytes that a step holds at most beyond what it found (median), and of keys and values that moved (mean)."""
         self.fill(depth_ids)
-        allocated, copied, before = [], [], []
+        allocated, copied, held, places = [], [], None, None
 
         def look(token=None):
-            peak = tracemalloc.get_traced_memory()[1]
-            buffers = self.buffers()
-            if before:
-                held, old = before.pop()
-                allocated.append(peak - held)
-                if buffers is not None:
-                    copied.append(sum(nbytes for (address, nbytes), (now, _) in zip(old, buffers, strict=True) if now != address))
+            nonlocal held, places
+            if held is not None:
+                allocated.append(tracemalloc.get_traced_memory()[1] - held)
+            before, places = places, self.buffers()
+            if before is not None:
+                copied.append(sum(nbytes for (address, nbytes), (now, _) in zip(before, places, strict=True) if now != address))
+            before = None  # as the last look left it: only one list of places at a time
             tracemalloc.reset_peak()
-            before.append((tracemalloc.get_traced_memory()[0], buffers))
+            held = tracemalloc.get_traced_memory()[0]
 
         tracemalloc.start()
         try:
