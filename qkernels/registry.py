@@ -60,7 +60,10 @@ KERNELS = (
     Kernel("silu", "elementwise", WITH_DOUBLE, "x · sigmoid(α · x)"),
     Kernel("silu_mul", "elementwise", FLOATS, "silu(gate) · up in one pass"),
     # attention
-    Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present", "", "Attention", (23,)),
+    Kernel("attention", "attention", FLOATS, "softmax(softcap(q · kᵀ · scale) + mask) · v with grouped heads, past and present",
+           "", "Attention", (23, 24, 25)),
+    Kernel("group_query_attention", "attention", FLOATS, "norms, rotation, append to a cache of floats or codes, causal attention",
+           "com.microsoft", "GroupQueryAttention", (1,)),
     Kernel("cached_attention", "attention", ("float32",), "a decoder layer's norm and rotation of q and k, append to the cache, causal attention"),
     Kernel("swish", "elementwise", WITH_DOUBLE, "silu under its ONNX name", "", "Swish", (24,)),
     Kernel("swiglu", "elementwise", WITH_DOUBLE, "swish(a) · b in one pass", "", "SwiGLU", (28,)),

@@ -61,3 +61,25 @@ def layouts(a):
     yield "misaligned", misaligned
     if a.dtype != BF16:  # ml_dtypes has one byte order
         yield "big-endian", a.astype(a.dtype.newbyteorder(">"))
+
+
+def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=21, types=None, **attributes):
+    """The outputs of one node by ONNX Runtime, on one thread; skips without it. None stands for an absent input.
+
+    `types` are the ONNX element types of the outputs where they are not the first input's.
+    """
+    import pytest
+    from onnx import helper
+
+    ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    feeds = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
+    node = helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], domain=domain, **{k: v for k, v in attributes.items() if v is not None})
+    kind = helper.np_dtype_to_tensor_dtype
+    types = types or [kind(next(iter(feeds.values())).dtype)] * outputs
+    graph = helper.make_graph([node], "node", [helper.make_tensor_value_info(n, kind(x.dtype), x.shape) for n, x in feeds.items()],
+                              [helper.make_tensor_value_info(n, t, None) for n, t in zip(node.output, types, strict=True)])
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)

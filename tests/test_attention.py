@@ -8,6 +8,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import qkernels
+from qkernels.reference import evaluate
 from tests.oracle import BF16, FLOAT_DTYPES, HALF_ULP, assert_equal_bits, layouts, one_result
 from tests.strategies import float_dtypes, normal, seeds
 
@@ -121,6 +122,58 @@ def test_against_onnx_reference(seed, three, batch, kv_heads, group, rows, new, 
     np.testing.assert_allclose(y, expected[0], rtol=2e-5, atol=2e-5)  # the reference multiplies by the root of scale twice, in float32
     assert_equal_bits(pk, expected[1])
     assert_equal_bits(pv, expected[2])
+
+
+@pytest.mark.differential("attention")
+@settings(max_examples=120)
+@given(seed=seeds, batch=st.integers(1, 3), kv_heads=st.integers(1, 2), group=st.integers(1, 3), rows=st.integers(1, 40), keys=key_counts,
+       past=st.sampled_from([None, 3, 260]), padded=st.booleans(), left=st.sampled_from([-1, 0, 2, 17, 300]), right=st.sampled_from([-1, 0, 3]),
+       is_causal=st.integers(0, 1), softcap=st.sampled_from([0.0, 2.0]), kind=st.sampled_from([None, "bool", "float", "short"]), mode=st.integers(0, 3))
+def test_windows_lengths_and_scores_against_onnx_reference(seed, batch, kv_heads, group, rows, keys, past, padded, left, right, is_causal, softcap, kind, mode):
+    past = None if padded else past
+    q, k, v = draw(seed, batch, kv_heads * group, kv_heads, rows, keys, 16, 12)
+    total = keys + (past or 0)
+    attributes = dict(is_causal=is_causal, left_window_size=left, right_window_size=right, qk_matmul_output_mode=mode)
+    if softcap:
+        attributes["softcap"] = softcap
+    inputs = dict(attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None)
+    if past is not None:
+        inputs |= dict(past_key=normal(seed + 3, (batch, kv_heads, past, 16)), past_value=normal(seed + 4, (batch, kv_heads, past, 12)))
+    if padded:
+        inputs["nonpad_kv_seqlen"] = np.random.default_rng(seed).integers(0, keys + 1, batch)
+    if kind is not None:
+        last = total if kind != "short" else int(inputs["nonpad_kv_seqlen"].max()) if padded else max(1, total - 2)
+        mask = normal(seed + 5, (batch, kv_heads * group, rows, max(last, 1)))
+        inputs["attn_mask"] = mask if kind == "float" else mask > -0.5
+    y, scores = one_result(lambda t: qkernels.attention(q, k, v, *inputs.values(), **attributes, outputs=(0, 3), threads=t), (1, 3))
+    expected = evaluate("", "Attention", [q, k, v, *inputs.values()], outputs=4, opset=25, **attributes)
+    np.testing.assert_allclose(y, expected[0], rtol=2e-5, atol=2e-5)
+    if mode == 0 and softcap:  # onnx 1.23.2 caps the raw scores too
+        expected = evaluate("", "Attention", [q, k, v, *inputs.values()], outputs=4, opset=25, **attributes | dict(softcap=0.0))
+    np.testing.assert_allclose(scores, expected[3], rtol=2e-5, atol=2e-5)
+    assert_equal_bits(qkernels.attention(q, k, v, *inputs.values(), **attributes, outputs=(3,)), scores)
+
+
+def test_windows_and_lengths_do_not_change_the_bits(tier):
+    q, k, v = draw(0, 1, 4, 2, 300, 300, 24, 24)
+    for left in (0, 5, 16, 255, 256, 257):
+        whole = qkernels.attention(q, k, v, is_causal=1, left_window_size=left)
+        seen = np.arange(300) >= np.arange(300)[:, None] - left
+        assert_equal_bits(qkernels.attention(q, k, v, seen, is_causal=1), whole)
+        for i in (0, 4, 255, 256, 299):
+            cut = qkernels.attention(q[:, :, i:i + 1], k, v, nonpad_kv_seqlen=np.int64([i + 1]), left_window_size=left)
+            assert_equal_bits(cut, whole[:, :, i:i + 1], f"left {left}, query {i}")
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_probabilities_are_those_of_the_result(dtype, tier):
+    q, k, v = draw(0, 2, 4, 2, 20, 280, 24, 24, dtype)
+    mask = np.arange(280) % 7 != 3
+    y, p = qkernels.attention(q, k, v, mask, is_causal=1, qk_matmul_output_mode=3, outputs=(0, 3))
+    assert p.dtype == dtype and not p[..., ~mask].any()
+    assert (p[:, :, 0, 1:] == 0).all()
+    np.testing.assert_allclose(np.float64(p).sum(-1), 1, atol=280 * 2 * HALF_ULP[np.dtype(dtype)])
+    np.testing.assert_allclose(np.float64(p) @ np.float64(np.repeat(v, 2, 1)), np.float64(y), atol=40 * HALF_ULP[np.dtype(dtype)])
 
 
 # ---- the promise: one result ----
@@ -338,9 +391,18 @@ def test_out_and_empty_shapes(tier):
     (lambda q, k, v: qkernels.attention(q, k, v, is_causal=2), ValueError, "is_causal: expected 0 or 1, got 2"),
     (lambda q, k, v: qkernels.attention(q, k, v, softcap=-1), ValueError, "softcap: expected a finite number >= 0, got -1"),
     (lambda q, k, v: qkernels.attention(q, k, v, scale=np.nan), ValueError, "scale: expected a finite number, got nan"),
-    (lambda q, k, v: qkernels.attention(q, k, v, softmax_precision=11), ValueError, "softmax_precision: expected 1"),
+    (lambda q, k, v: qkernels.attention(q, k, v, softmax_precision=7), ValueError, "softmax_precision: expected 1"),
     (lambda q, k, v: qkernels.attention(q, k, v, qk_matmul_output_mode=4), ValueError, "qk_matmul_output_mode: expected 0 to 3"),
-    (lambda q, k, v: qkernels.attention(q, k, v, outputs=(0, 3)), ValueError, "outputs: output 3"),
+    (lambda q, k, v: qkernels.attention(q, k, v, outputs=(0, 4)), ValueError, "outputs: expected distinct indices"),
+    (lambda q, k, v: qkernels.attention(q, k, v, left_window_size=-2), ValueError, r"left_window_size: expected -1 \(no bound\) or a number >= 0, got -2"),
+    (lambda q, k, v: qkernels.attention(q, k, v, right_window_size=0.5), TypeError, "right_window_size: expected an int, got float"),
+    (lambda q, k, v: qkernels.attention(q, k, v, nonpad_kv_seqlen=np.int64([1])), ValueError, r"nonpad_kv_seqlen: expected shape \(2,\), got \(1,\)"),
+    (lambda q, k, v: qkernels.attention(q, k, v, nonpad_kv_seqlen=np.int64([1, 6])), ValueError, "nonpad_kv_seqlen: expected 0 to 5, got 6"),
+    (lambda q, k, v: qkernels.attention(q, k, v, nonpad_kv_seqlen=np.int64([1, -1])), ValueError, "nonpad_kv_seqlen: expected 0 to 5, got -1"),
+    (lambda q, k, v: qkernels.attention(q, k, v, nonpad_kv_seqlen=np.float32([1, 1])), TypeError, "nonpad_kv_seqlen: expected an integer dtype"),
+    (lambda q, k, v: qkernels.attention(q, k, v, None, k, v, np.int64([1, 1])), ValueError, "nonpad_kv_seqlen: expected no past"),
+    (lambda q, k, v: qkernels.attention(q, k, v, nonpad_kv_seqlen=np.int64([1, 1]), outputs=(1,)), ValueError, "nonpad_kv_seqlen: expected no past"),
+    (lambda q, k, v: qkernels.attention(q, k, v, np.ones((3, 2), bool), nonpad_kv_seqlen=np.int64([1, 3])), ValueError, "last dimension of at least .* 3, got"),
     (lambda q, k, v: qkernels.attention(q, k, v, outputs=(1,), out=q), ValueError, "out: output 0 is not among"),
     (lambda q, k, v: qkernels.attention(q, k, v, out=q), ValueError, "attention: out: overlaps q"),
     (lambda q, k, v: qkernels.attention(q, k, v, threads=0), ValueError, "threads: expected 1 to 1024, got 0"),
@@ -504,8 +566,11 @@ def test_cached_out():
     (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, q_norm=x[0]), ValueError, r"q_norm: expected shape \(8,\), got \(32,\)"),
     (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, epsilon=-1), ValueError, "epsilon: expected a number >= 0, got -1"),
     (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, cos=x), ValueError, "sin: expected both cos and sin or neither"),
-    (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, cos=x, sin=x), ValueError, r"cos: expected shape \(positions, 4\), got \(4, 32\)"),
+    (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, cos=x, sin=x), ValueError, r"cos: expected shape \(positions, width\) with a width of 1 to 4 "),
     (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, cos=x[:3, :4], sin=x[:3, :4]), ValueError, "cos: expected at least 4 positions, got 3"),
+    (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, softcap=-1), ValueError, "softcap: expected a finite number >= 0, got -1"),
+    (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, local_window_size=0), ValueError, "local_window_size: expected -1"),
+    (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, sink=x[0]), ValueError, r"sink: expected shape \(2,\), got \(32,\)"),
     (lambda c, x: qkernels.cached_attention(c, 0, np.tile(x, (3, 1)), num_heads=2), ValueError, "length 0 . 12 new tokens exceeds max_length 10"),
     (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, out=x[:, :16]), ValueError, "out: expected an aligned C-contiguous array"),
     (lambda c, x: qkernels.cached_attention(c, 0, x, num_heads=2, out=x.reshape(8, 16)[:4]), ValueError, "out: overlaps qkv"),

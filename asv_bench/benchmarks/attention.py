@@ -47,6 +47,34 @@ class Attention:
         self.call()
 
 
+class GroupQueryAttention:
+    """A node of a decoder graph: rotation, append and attention, with the cache as tensors, or in a buffer that is written in place."""
+
+    kernels = ("group_query_attention",)
+    params = [[(512, 512), (1, 1024), (1, 4096)], list(QWEN3), ["in place", "tensors", "onnxruntime tensors"]]
+    param_names = ["rows, tokens", "model", "who"]
+
+    def setup(self, shape, model, who):
+        (rows, tokens), m = shape, QWEN3[model]
+        room = tokens if who == "in place" else tokens - rows
+        inputs = dict(query=normal(1, rows, m.heads * m.head_size), key=normal(1, rows, m.kv_heads * m.head_size, seed=1),
+                      value=normal(1, rows, m.kv_heads * m.head_size, seed=2), past_key=normal(1, m.kv_heads, room, m.head_size, seed=3),
+                      past_value=normal(1, m.kv_heads, room, m.head_size, seed=4), seqlens_k=np.int32([tokens - 1]), total=np.array(tokens, np.int32))
+        angles = np.arange(tokens)[:, None] * 1e6 ** (-np.arange(m.head_size // 2) / (m.head_size // 2))
+        inputs |= dict(cos_cache=np.cos(angles).astype(np.float32), sin_cache=np.sin(angles).astype(np.float32))
+        attributes = dict(num_heads=m.heads, kv_num_heads=m.kv_heads, do_rotary=1)
+        if who == "onnxruntime tensors":
+            self.call = onnxruntime_node("com.microsoft", "GroupQueryAttention", inputs, outputs=3, **attributes)
+        else:
+            assert_tier("attention")
+            out = (None, inputs["past_key"], inputs["past_value"]) if who == "in place" else None
+            self.call = lambda: qkernels.group_query_attention(*inputs.values(), **attributes, outputs=(0, 1, 2), out=out)
+        self.call()
+
+    def time_attention(self, shape, model, who):
+        self.call()
+
+
 class _Layers:
     """A step through a cache's layers."""
 

@@ -59,3 +59,12 @@ void qk_attention(int isa, int threads, const qk_attention_args *a, float *scrat
         }
     }
 }
+
+void qk_attention_scores(int isa, int threads, const qk_attention_args *a, float *scratch)
+{
+    const qk_attention_table *table = tables[isa];
+    int64_t each = thread_scratch(a), blocks = a->batch * a->kv_heads * qk_attention_blocks(a);
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+    for (int64_t t = 0; t < blocks; t++)
+        table->scores(a, scratch + omp_get_thread_num() * each, t);
+}

@@ -7,8 +7,9 @@
  *   - keys are cut into pieces of 256 at absolute positions 0, 256, 512 ... Within one: m = max of the visible scores, p = exp(s - m), l = 16
  *     lane sums of p over groups of 16 keys in order, then the tree; o[d] = fma(p_j, v_j[d], o[d]) in key order from zero.
  *   - pieces are combined in order: M' = max(M, m), a = exp(m - M'), b = exp(M - M'), O = fma(o, a, O * b), L = fma(l, a, L * b);
- *     y = O / L, rounded once. A piece without a visible key is skipped; a row without one is zero.
- *   - keys outside a row's range (causality, length, hidden ends of a piece) are never multiplied, so what lies there cannot leak.
+ *     a sink comes last, as a piece with m = sink, l = 1 and o = 0; y = O / L, rounded once. A piece without a visible key is skipped; a
+ *     row without one is zero.
+ *   - keys outside a row's range (causality, window, length, hidden ends of a piece) are never multiplied, so what lies there cannot leak.
  *
  * Rows: the queries of all heads that share a kv head are the rows of one problem, row = query * group + head, so K and V are read once
  * for all of them. The work is cut into blocks of up to 32 rows. With few rows every (batch, kv head, piece) is a task that leaves its
@@ -20,6 +21,16 @@
 
 enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 32, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
 
+/* Element types that only a cache has, besides qk_dtype: signed bytes, and two elements of 4 bits in a byte, the first one low, stored + 8. A
+ * value is its code times a scale per channel. Kernels widen them a piece at a time. */
+enum { QK_CACHE_I8 = 4, QK_CACHE_U4 = 5 };
+
+/* bytes of n elements; n is even for 4 bits */
+static inline int64_t qk_cache_bytes(int dtype, int64_t n) { return dtype == QK_CACHE_I8 ? n : dtype == QK_CACHE_U4 ? n / 2 : n * qk_itemsize(dtype); }
+
+/* what the fourth output of ONNX's Attention holds: the scores, capped, masked, or the probabilities */
+enum { QK_SCORES_RAW = 0, QK_SCORES_CAPPED = 1, QK_SCORES_MASKED = 2, QK_PROBABILITIES = 3 };
+
 /* Strides count elements. Null pointers are absent inputs. */
 typedef struct {
     const void *q, *k, *v; /* (batch, heads, rows, d), (batch, kv_heads, keys, d), (batch, kv_heads, keys, dv); the last stride is 1 */
@@ -28,16 +39,30 @@ typedef struct {
     int64_t q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, y_batch, y_head, y_row, mask_batch, mask_head, mask_row;
     int q_dtype, k_dtype, v_dtype, y_dtype, mask_dtype;
     int64_t batch, heads, kv_heads, rows, keys, d, dv;
-    int64_t past; /* keys in front of the first query: query i sees the keys up to past + i if causal */
-    int causal;
-    float scale, softcap; /* softcap 0: none */
+    int64_t past; /* position of the first query: the keys in front of it, below zero where there are fewer keys than queries */
+    const int64_t *pasts, *ends, *counts; /* (batch), where sequences differ: their past, their keys, their queries; other rows are zero */
+    int causal;                           /* query i sees the keys up to past + i */
+    int64_t left, right;                  /* window: keys from past + i - left to past + i + right; -1: no bound */
+    float scale, softcap;                 /* softcap 0: none */
+    const float *sink;                    /* (heads) */
+    const float *k_scale, *v_scale;       /* (kv_heads, d), (kv_heads, dv) of a cache of codes */
 
     /* The fused form: q is normalized per head and rotated as it is read; new keys likewise, and appended with new values at `past`. */
     const float *q_norm, *k_norm; /* (d) */
-    const float *cos, *sin;       /* (positions, half): dimensions i and half + i are a pair; row past + i belongs to query i */
-    int64_t half;
-    float epsilon;
-    const float *new_k, *new_v; /* (batch, kv_heads, rows, d) with the strides of q; null without an append */
+    const float *cos, *sin;       /* (positions, half); query i takes row past + i, or positions[batch][i] */
+    const int64_t *positions;     /* (batch, rows) */
+    int64_t half;                 /* dimensions i and half + i are a pair, or 2 i and 2 i + 1; those beyond 2 half stay */
+    int interleaved;
+    float q_epsilon, k_epsilon;
+    const void *new_k, *new_v; /* (batch, kv_heads, rows, d) of q_dtype; null without an append */
+    int64_t new_k_batch, new_k_head, new_k_row, new_v_batch, new_v_head, new_v_row;
+
+    /* The scores as a result of their own. */
+    float *statistics; /* (batch, heads, rows, 2): each row's M and L; null where they are not wanted */
+    void *scores;      /* (batch, heads, rows, scores_keys) of y_dtype, contiguous */
+    int64_t scores_keys;
+    int scores_mode;
+    float scores_hidden; /* what QK_SCORES_MASKED has for keys that causality, window and length hide */
 } qk_attention_args;
 
 typedef struct {
@@ -45,6 +70,7 @@ typedef struct {
     void (*piece)(const qk_attention_args *args, float *scratch, float *partials, int64_t task);
     void (*combine)(const qk_attention_args *args, float *scratch, const float *partials, int64_t first, int64_t last);
     void (*block)(const qk_attention_args *args, float *scratch, int64_t task);
+    void (*scores)(const qk_attention_args *args, float *scratch, int64_t task);
 } qk_attention_table;
 
 QK_DECLARE_TABLES(qk_attention_table, attention);
@@ -52,6 +78,8 @@ QK_DECLARE_TABLES(qk_attention_table, attention);
 /* floats of scratch that qk_attention wants, aligned to 64 bytes */
 int64_t qk_attention_scratch(const qk_attention_args *args, int threads);
 void qk_attention(int isa, int threads, const qk_attention_args *args, float *scratch);
+/* fills args->scores, for QK_PROBABILITIES after qk_attention has filled args->statistics */
+void qk_attention_scores(int isa, int threads, const qk_attention_args *args, float *scratch);
 
 /* geometry, shared by the driver and the bodies */
 static inline int64_t qk_attention_group(const qk_attention_args *a) { return a->heads / a->kv_heads; }
@@ -59,6 +87,9 @@ static inline int64_t qk_attention_rows(const qk_attention_args *a) { return a->
 static inline int64_t qk_attention_pieces(const qk_attention_args *a) { return qk_ceil_div(a->keys, QK_ATTENTION_PIECE); }
 static inline int64_t qk_attention_blocks(const qk_attention_args *a) { return qk_ceil_div(qk_attention_rows(a), QK_ATTENTION_ROWS); }
 static inline int64_t qk_attention_pad(int64_t n) { return qk_ceil_div(n, 16) * 16; }
+static inline int64_t qk_attention_past(const qk_attention_args *a, int64_t b) { return a->pasts ? a->pasts[b] : a->past; }
+static inline int64_t qk_attention_end(const qk_attention_args *a, int64_t b) { return a->ends ? a->ends[b] : a->keys; }
+static inline int64_t qk_attention_count(const qk_attention_args *a, int64_t b) { return a->counts ? a->counts[b] : a->rows; }
 /* floats of one piece's result in the split form: o (rows, dv padded), m (rows), l (rows) */
 static inline int64_t qk_attention_partial(const qk_attention_args *a)
 {

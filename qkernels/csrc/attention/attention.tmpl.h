@@ -2,6 +2,7 @@
  * registers at once) depend on the tier and on what is left to do; no result depends on them, since each score and each o[d] is its own
  * chain of additions. */
 #include "attention/attention.h"
+#include "rotary/rotary_row.h"
 
 #include <math.h>
 
@@ -69,26 +70,69 @@ static qk_attention_work QK_TIER(attention_work)(const qk_attention_args *a, flo
     return w;
 }
 
-static inline const void *QK_TIER(at)(const void *p, int dtype, int64_t element) { return (const char *)p + element * qk_itemsize(dtype); }
+static inline const void *QK_TIER(at)(const void *p, int dtype, int64_t element) { return (const char *)p + qk_cache_bytes(dtype, element); }
 
-/* (rows, n) of any float type to float32 rows of n padded to 16 with zeros */
-static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, float *y, int64_t rows, int64_t n)
+static inline const float *QK_TIER(scales)(const float *scales, int64_t at) { return scales ? scales + at : NULL; }
+
+/* 16 codes of a cache as floats, n of them there */
+static inline v16 QK_TIER(load_codes)(const void *x, int dtype, int n)
+{
+    uint8_t bytes[16] = {0};
+    if (dtype == QK_CACHE_I8) {
+        if (n < 16)
+            x = memcpy(bytes, x, (size_t)n);
+        return v16i_to_f(v16i_load_i8(x));
+    }
+    for (int i = 0; i < n; i++)
+        bytes[i] = ((const uint8_t *)x)[i / 2] >> 4 * (i % 2) & 15;
+    return v16i_to_f(v16i_sub(v16i_load_u8(bytes), v16i_set1(8)));
+}
+
+/* (rows, n) of any type, codes by their scales, to float32 rows of n padded to 16 with zeros */
+static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, const float *scale, float *y, int64_t rows, int64_t n)
 {
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < n; c += 16)
-            v16_store(y + r * qk_attention_pad(n) + c, v16_load_as(dtype, QK_TIER(at)(x, dtype, r * stride + c), (int)qk_min(16, n - c)));
+        for (int64_t c = 0; c < n; c += 16) {
+            const void *from = QK_TIER(at)(x, dtype, r * stride + c);
+            int left = (int)qk_min(16, n - c);
+            v16 v = dtype > QK_BF16 ? v16_mul(QK_TIER(load_codes)(from, dtype, left), v16_load_as(QK_F32, scale + c, left)) : v16_load_as(dtype, from, left);
+            v16_store(y + r * qk_attention_pad(n) + c, v);
+        }
+}
+
+/* n floats into a cache of any type; x is padded to 16 */
+static void QK_TIER(narrow)(const float *x, int dtype, const float *scale, void *y, int64_t n)
+{
+    float limit = dtype == QK_CACHE_I8 ? 128 : 8;
+    uint8_t codes[16];
+    for (int64_t c = 0; c < n; c += 16) {
+        int left = (int)qk_min(16, n - c);
+        char *to = (char *)QK_TIER(at)(y, dtype, c);
+        if (dtype <= QK_BF16) {
+            v16_store_as(dtype, to, v16_load(x + c), left);
+            continue;
+        }
+        v16 q = v16_round(v16_div(v16_load(x + c), v16_load_as(QK_F32, scale + c, left)));
+        q = v16_min(v16_max(q, v16_set1(-limit)), v16_set1(limit - 1));
+        v16i_store_u8(codes, v16_to_i(dtype == QK_CACHE_I8 ? q : v16_add(q, v16_set1(8))));
+        if (dtype == QK_CACHE_I8)
+            memcpy(to, codes, (size_t)left);
+        else
+            for (int i = 0; i < left; i += 2)
+                to[i / 2] = (char)(codes[i] | codes[i + 1] << 4);
+    }
 }
 
 /* float32 vectors of n lanes; whole ones without a mask, since what a masked store wrote cannot be forwarded to a load */
 static inline v16 QK_TIER(load)(const float *p, int64_t n) { return v16_load_as(QK_F32, p, (int)qk_min(16, n)); }
 static inline void QK_TIER(store)(float *p, v16 x, int64_t n) { v16_store_as(QK_F32, p, x, (int)qk_min(16, n)); }
 
-/* One head of one token: widened, normalized with `weight` (the bits of RMS normalization: vector i to accumulator i mod 4), rotated to
- * `position` (the bits of rotary embedding: each product rounded). y has d padded to 16, the padding zero. */
-static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, int dtype, const float *weight, int64_t position, float *y)
+/* One head of a token: widened, normalized with `weight` (the bits of RMS normalization: vector i to accumulator i mod 4), rotated by a row
+ * of the tables (the bits of rotary embedding: each product rounded). y has d padded to 16, the padding zero. */
+static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, const float *weight, float epsilon, int64_t b, int64_t query, float *y)
 {
     int64_t d = a->d, half = a->half;
-    QK_TIER(widen)(x, dtype, 0, y, 1, d);
+    QK_TIER(widen)(x, a->q_dtype, 0, NULL, y, 1, d);
     if (weight) {
         v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
         int64_t c = 0;
@@ -98,34 +142,35 @@ static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, int dtyp
             if (c + 16 * j < d)
                 acc[j] = v16_fma(v16_load(y + c + 16 * j), v16_load(y + c + 16 * j), acc[j]);
         float squares = v16_reduce_add(v16_add(v16_add(acc[0], acc[1]), v16_add(acc[2], acc[3])));
-        v16 inv = v16_div(v16_set1(1.0f), v16_sqrt(v16_set1(squares / (float)d + a->epsilon)));
+        v16 inv = v16_div(v16_set1(1.0f), v16_sqrt(v16_set1(squares / (float)d + epsilon)));
         for (c = 0; c < d; c += 16)
             QK_TIER(store)(y + c, v16_mul(v16_mul(v16_load(y + c), inv), QK_TIER(load)(weight + c, d - c)), d - c);
     }
-    if (a->cos)
-        for (int64_t c = 0; c < half; c += 16) {
-            v16 x1 = QK_TIER(load)(y + c, half - c), x2 = QK_TIER(load)(y + half + c, half - c);
-            v16 cosine = QK_TIER(load)(a->cos + position * half + c, half - c), sine = QK_TIER(load)(a->sin + position * half + c, half - c);
-            QK_TIER(store)(y + c, v16_sub(v16_mul(x1, cosine), v16_mul(x2, sine)), half - c);
-            QK_TIER(store)(y + half + c, v16_add(v16_mul(x2, cosine), v16_mul(x1, sine)), half - c);
-        }
+    if (a->cos) {
+        int64_t row = (a->positions ? a->positions[b * a->rows + query] : qk_attention_past(a, b) + query) * half;
+        if (a->interleaved)
+            QK_TIER(rotary_interleaved)(QK_F32, y, y, QK_F32, a->cos + row, a->sin + row, half);
+        else
+            QK_TIER(rotary_half_split)(QK_F32, y, y, QK_F32, a->cos + row, a->sin + row, half);
+    }
 }
 
 /* New keys and values into the cache, items numbered (batch, rows, kv_heads). */
 static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t first, int64_t last)
 {
     for (int64_t item = first; item < last; item++) {
-        int64_t g = item % a->kv_heads, i = item / a->kv_heads % a->rows, b = item / a->kv_heads / a->rows, position = a->past + i;
-        int64_t from = b * a->q_batch + g * a->q_head + i * a->q_row;
+        int64_t g = item % a->kv_heads, i = item / a->kv_heads % a->rows, b = item / a->kv_heads / a->rows;
+        int64_t position = qk_attention_past(a, b) + i;
+        if (i >= qk_attention_count(a, b))
+            continue;
         char *k = (char *)QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + position * a->k_row);
         char *v = (char *)QK_TIER(at)(a->v, a->v_dtype, b * a->v_batch + g * a->v_head + position * a->v_row);
-        QK_TIER(prepare)(a, a->new_k + from, QK_F32, a->k_norm, position, scratch);
-        for (int64_t c = 0; c < a->d; c += 16)
-            v16_store_as(a->k_dtype, k + c * qk_itemsize(a->k_dtype), v16_load(scratch + c), (int)qk_min(16, a->d - c));
-        for (int64_t c = 0; c < a->dv; c += 16) {
-            int n = (int)qk_min(16, a->dv - c);
-            v16_store_as(a->v_dtype, v + c * qk_itemsize(a->v_dtype), QK_TIER(load)(a->new_v + from + c, n), n);
-        }
+        const void *new_k = QK_TIER(at)(a->new_k, a->q_dtype, b * a->new_k_batch + g * a->new_k_head + i * a->new_k_row);
+        const void *new_v = QK_TIER(at)(a->new_v, a->q_dtype, b * a->new_v_batch + g * a->new_v_head + i * a->new_v_row);
+        QK_TIER(prepare)(a, new_k, a->k_norm, a->k_epsilon, b, i, scratch);
+        QK_TIER(narrow)(scratch, a->k_dtype, QK_TIER(scales)(a->k_scale, g * a->d), k, a->d);
+        QK_TIER(widen)(new_v, a->q_dtype, 0, NULL, scratch, 1, a->dv);
+        QK_TIER(narrow)(scratch, a->v_dtype, QK_TIER(scales)(a->v_scale, g * a->dv), v, a->dv);
     }
 }
 
@@ -185,10 +230,11 @@ static const qk_scores_tile QK_TIER(scores_tiles)[3][3] = {
 
 static inline int QK_TIER(log2_tile)(int rows) { return rows >= 4 ? 2 : rows >= 2 ? 1 : 0; }
 
-static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int keys, float scale,
+/* the scores of the keys [from, keys) that any row of a tile sees; from is a multiple of 16 */
+static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int from, int keys, float scale,
                             const qk_attention_ahead *ahead)
 {
-    for (int first = 0; first < keys; first += 16)
+    for (int first = from; first < keys; first += 16)
         for (int r = 0, log2, n; r < rows; r += n) {
             int seen = 0;
             log2 = QK_TIER(log2_tile)(rows - r);
@@ -232,25 +278,37 @@ static inline v16 QK_TIER(load_mask)(const void *mask, int dtype, int64_t elemen
     return v16_select(v16i_eq(v16i_load_u8(bytes), v16i_set1(0)), v16_set1(-INFINITY), v16_zero());
 }
 
+static inline v16 QK_TIER(capped)(const qk_attention_args *a, v16 x)
+{
+    return a->softcap > 0 ? v16_mul(v16_set1(a->softcap), QK_TIER(tanh)(v16_div(x, v16_set1(a->softcap)))) : x;
+}
+
+/* n <= 16 scores after the soft cap and the mask; bit i of *on says that the mask shows key i */
+static inline v16 QK_TIER(capped_and_masked)(const qk_attention_args *a, v16 x, int64_t mask, int n, int *on)
+{
+    *on = (1 << n) - 1;
+    x = QK_TIER(capped)(a, x);
+    if (a->mask_dtype != QK_MASK_NONE) {
+        v16 hidden = v16_set1(-INFINITY), bias = QK_TIER(load_mask)(a->mask, a->mask_dtype, mask, n);
+        m16 off = v16_eq(bias, hidden);
+        *on &= ~m16_bits(off);
+        x = v16_select(off, hidden, v16_add(x, bias));
+    }
+    return x;
+}
+
 /* s[lo..hi) becomes p, with p = 0 up to whole groups of 16; lo and hi close in on what the mask leaves */
 static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s, int *lo, int *hi, float *m, float *l)
 {
     v16 hidden = v16_set1(-INFINITY), top = hidden, sum = v16_zero();
     int first = *lo / 16 * 16, last = *hi, seen_lo = *hi, seen_hi = *lo;
     for (int j = first; j < last; j += 16) {
-        int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j);
-        v16 x = v16_load(s + j);
-        if (a->softcap > 0)
-            x = v16_mul(v16_set1(a->softcap), QK_TIER(tanh)(v16_div(x, v16_set1(a->softcap))));
-        if (a->mask_dtype != QK_MASK_NONE) {
-            v16 bias = QK_TIER(load_mask)(a->mask, a->mask_dtype, mask + j, n);
-            m16 off = v16_eq(bias, hidden);
-            int on = ~m16_bits(off) & ((1 << n) - 1) & ~((1 << before) - 1);
-            x = v16_select(off, hidden, v16_add(x, bias));
-            if (on) {
-                seen_lo = (int)qk_min(seen_lo, j + __builtin_ctz(on));
-                seen_hi = j + 32 - __builtin_clz(on);
-            }
+        int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j), on;
+        v16 x = QK_TIER(capped_and_masked)(a, v16_load(s + j), mask + j, n, &on);
+        on &= ~((1 << before) - 1);
+        if (on) {
+            seen_lo = (int)qk_min(seen_lo, j + __builtin_ctz(on));
+            seen_hi = j + 32 - __builtin_clz(on);
         }
         if (n < 16)
             x = v16_select(m16_first(n), x, hidden);
@@ -327,37 +385,37 @@ static const qk_values_tile QK_TIER(values_tiles)[3][3] = {
 };
 
 /* o of `rows` rows += p * v over what each sees of the piece, in key order */
-static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int keys,
+static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int from, int keys,
                             const qk_attention_ahead *ahead)
 {
     const qk_values_tile *tiles = QK_TIER(values_tiles)[dtype];
     int64_t bytes = stride * qk_itemsize(dtype);
     /* with several tiles, as many keys as stay in the first-level cache for all of them; with one, short bursts of fetching ahead */
     const int step = rows > 4 ? 64 : 16;
-    for (int base = 0; base < keys; base += step) {
+    for (int base = from / step * step; base < keys; base += step) {
         QK_TIER(fetch)(ahead, base, base + step);
         for (int r = 0, log2, n; r < rows; r += n) {
-            int lo[4], hi[4], from = base, to = base + step;
+            int lo[4], hi[4], begin = base, end = base + step;
             log2 = QK_TIER(log2_tile)(rows - r);
             n = 1 << log2;
             for (int i = 0; i < n; i++) {
                 lo[i] = (int)qk_max(base, w->lo[r + i]);
                 hi[i] = (int)qk_min(base + step, w->hi[r + i]);
-                from = (int)qk_max(from, lo[i]);
-                to = (int)qk_min(to, hi[i]);
+                begin = (int)qk_max(begin, lo[i]);
+                end = (int)qk_min(end, hi[i]);
             }
-            to = (int)qk_max(from, to);
-            /* [from, to) is common; keys that only some rows of the tile see come one row at a time, before and after it */
+            end = (int)qk_max(begin, end);
+            /* [begin, end) is common; keys that only some rows of the tile see come one row at a time, before and after it */
             for (int pass = 0; pass < 3; pass++) {
                 if (pass == 1) {
-                    if (from < to)
-                        tiles[log2](o + r * w->dv, w->dv, w->s + r * QK_PIECE + from, (const char *)v + from * bytes, bytes, to - from);
+                    if (begin < end)
+                        tiles[log2](o + r * w->dv, w->dv, w->s + r * QK_PIECE + begin, (const char *)v + begin * bytes, bytes, end - begin);
                     continue;
                 }
                 for (int i = 0; i < n; i++) {
-                    int j = pass ? (int)qk_max(to, lo[i]) : lo[i], end = pass ? hi[i] : (int)qk_min(from, hi[i]);
-                    if (j < end)
-                        tiles[0](o + (r + i) * w->dv, w->dv, w->s + (r + i) * QK_PIECE + j, (const char *)v + j * bytes, bytes, end - j);
+                    int j = pass ? (int)qk_max(end, lo[i]) : lo[i], stop = pass ? hi[i] : (int)qk_min(begin, hi[i]);
+                    if (j < stop)
+                        tiles[0](o + (r + i) * w->dv, w->dv, w->s + (r + i) * QK_PIECE + j, (const char *)v + j * bytes, bytes, stop - j);
                 }
             }
         }
@@ -366,10 +424,16 @@ static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, cons
 
 /* ---- pieces and rows ---- */
 
-/* the keys that a query sees by length and causality: [0, end) */
-static inline int64_t QK_TIER(visible)(const qk_attention_args *a, int64_t query)
+/* the keys that a query sees by length, causality and window: [lo, hi) */
+static inline void QK_TIER(visible)(const qk_attention_args *a, int64_t b, int64_t query, int64_t *lo, int64_t *hi)
 {
-    return a->causal ? qk_min(a->keys, a->past + query + 1) : a->keys;
+    int64_t position = qk_attention_past(a, b) + query;
+    *lo = a->left < 0 ? 0 : qk_max(0, position - a->left);
+    *hi = query < qk_attention_count(a, b) ? qk_attention_end(a, b) : 0;
+    if (a->causal)
+        *hi = qk_min(*hi, position + 1);
+    if (a->right >= 0)
+        *hi = qk_min(*hi, position + a->right + 1);
 }
 
 static inline const char *QK_TIER(row_of_q)(const qk_attention_args *a, int64_t b, int64_t g, int64_t row)
@@ -383,12 +447,16 @@ static void QK_TIER(load_rows)(const qk_attention_args *a, const qk_attention_wo
 {
     for (int r = 0; r < rows; r++) {
         const char *q = QK_TIER(row_of_q)(a, b, g, first + r);
+        if ((first + r) / qk_attention_group(a) >= qk_attention_count(a, b)) {
+            memset(w->q + r * w->d, 0, 4 * (size_t)w->d);
+            continue;
+        }
         if (r + 4 < rows) { /* the heads of one kv head lie scattered over the tokens' rows, where no prefetcher follows */
             const char *ahead = QK_TIER(row_of_q)(a, b, g, first + r + 4);
             for (int64_t i = 0; i < a->d * qk_itemsize(a->q_dtype); i += 64)
                 __builtin_prefetch(ahead + i);
         }
-        QK_TIER(prepare)(a, q, a->q_dtype, a->q_norm, a->past + (first + r) / qk_attention_group(a), w->q + r * w->d);
+        QK_TIER(prepare)(a, q, a->q_norm, a->q_epsilon, b, (first + r) / qk_attention_group(a), w->q + r * w->d);
     }
 }
 
@@ -399,35 +467,47 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     int64_t group = qk_attention_group(a), start = piece * QK_PIECE, k_stride = a->k_row, v_stride = a->v_row, d = a->d, dv = a->dv;
     const void *k = QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + start * a->k_row);
     const void *v = QK_TIER(at)(a->v, a->v_dtype, b * a->v_batch + g * a->v_head + start * a->v_row);
-    int k_dtype = a->k_dtype, v_dtype = a->v_dtype, keys = 0;
+    int k_dtype = a->k_dtype, v_dtype = a->v_dtype, keys = 0, from = QK_PIECE;
     for (int r = 0; r < rows; r++) {
-        w->lo[r] = 0;
-        w->hi[r] = (int)qk_max(0, qk_min(QK_PIECE, QK_TIER(visible)(a, (first + r) / group) - start));
-        keys = (int)qk_max(keys, w->hi[r]);
+        int64_t lo, hi;
+        QK_TIER(visible)(a, b, (first + r) / group, &lo, &hi);
+        w->lo[r] = (int)qk_max(0, qk_min(QK_PIECE, lo - start));
+        w->hi[r] = (int)qk_max(w->lo[r], qk_min(QK_PIECE, hi - start));
+        if (w->lo[r] < w->hi[r]) {
+            from = (int)qk_min(from, w->lo[r] / 16 * 16);
+            keys = (int)qk_max(keys, w->hi[r]);
+        }
+        m[r] = -INFINITY;
+        l[r] = 0;
     }
+    if (!keys)
+        return;
     int64_t next = a->keys - start - QK_PIECE;
-    qk_attention_ahead values = {v, v_stride * qk_itemsize(v_dtype), dv * qk_itemsize(v_dtype), keys};
-    qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), k_stride * qk_itemsize(k_dtype), d * qk_itemsize(k_dtype),
+    qk_attention_ahead values = {v, qk_cache_bytes(v_dtype, v_stride), qk_cache_bytes(v_dtype, dv), keys};
+    qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), qk_cache_bytes(k_dtype, k_stride), qk_cache_bytes(k_dtype, d),
                                     (int)qk_max(0, qk_min(QK_PIECE, next))};
     /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
-    if (d != w->d || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
-        QK_TIER(widen)(k, k_dtype, k_stride, w->k, keys, d);
+    if (d != w->d || k_dtype > QK_BF16 || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
+        QK_TIER(widen)(QK_TIER(at)(k, k_dtype, from * k_stride), k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
         k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, keys, a->scale, &values);
-    keys = 0;
+    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, from, keys, a->scale, &values);
+    from = QK_PIECE, keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
         int64_t mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
         QK_TIER(softmax)(a, mask, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
-        keys = (int)qk_max(keys, w->hi[r]);
+        if (w->lo[r] < w->hi[r]) {
+            from = (int)qk_min(from, w->lo[r] / 16 * 16);
+            keys = (int)qk_max(keys, w->hi[r]);
+        }
     }
-    if (dv != w->dv || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
-        QK_TIER(widen)(v, v_dtype, v_stride, w->v, keys, dv);
+    if (dv != w->dv || v_dtype > QK_BF16 || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
+        QK_TIER(widen)(QK_TIER(at)(v, v_dtype, from * v_stride), v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
     memset(o, 0, 4 * (size_t)(rows * w->dv));
-    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, keys, &next_keys);
+    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, from, keys, &next_keys);
 }
 
 /* one piece's m, l, o into the running M, L, O of a row */
@@ -443,12 +523,22 @@ static void QK_TIER(merge)(const qk_attention_work *w, float *m_total, float *l_
     *m_total = top;
 }
 
-static void QK_TIER(store_row)(const qk_attention_args *a, int64_t b, int64_t head, int64_t query, const float *total, float m_total, float l_total)
+/* the sink, division, and the row as it leaves */
+static void QK_TIER(finish_row)(const qk_attention_args *a, const qk_attention_work *w, int64_t b, int64_t head, int64_t query, float *total, float m,
+                                float l)
 {
     char *y = (char *)QK_TIER(at)(a->y, a->y_dtype, b * a->y_batch + head * a->y_head + query * a->y_row);
+    if (a->sink && m != -INFINITY) {
+        memset(w->o, 0, 4 * (size_t)w->dv);
+        QK_TIER(merge)(w, &m, &l, total, a->sink[head], 1, w->o);
+    }
     for (int64_t c = 0; c < a->dv; c += 16) {
-        v16 x = m_total == -INFINITY ? v16_zero() : v16_div(v16_load(total + c), v16_set1(l_total));
+        v16 x = m == -INFINITY ? v16_zero() : v16_div(v16_load(total + c), v16_set1(l));
         v16_store_as(a->y_dtype, y + c * qk_itemsize(a->y_dtype), x, (int)qk_min(16, a->dv - c));
+    }
+    if (a->statistics) {
+        float *pair = a->statistics + 2 * ((b * a->heads + head) * a->rows + query);
+        pair[0] = m, pair[1] = l;
     }
 }
 
@@ -477,7 +567,7 @@ static void QK_TIER(combine)(const qk_attention_args *a, float *scratch, const f
         memset(w.total, 0, 4 * (size_t)w.dv);
         for (int64_t p = 0; p < pieces; p++, o += size)
             QK_TIER(merge)(&w, &m, &l, w.total, o[rows * w.dv + r], o[rows * w.dv + rows + r], o + r * w.dv);
-        QK_TIER(store_row)(a, b, head, query, w.total, m, l);
+        QK_TIER(finish_row)(a, &w, b, head, query, w.total, m, l);
     }
 }
 
@@ -488,20 +578,76 @@ static void QK_TIER(block)(const qk_attention_args *a, float *scratch, int64_t t
     int64_t group = qk_attention_group(a), blocks = qk_attention_blocks(a);
     int64_t g = task / blocks % a->kv_heads, b = task / blocks / a->kv_heads, first = (blocks - 1 - task % blocks) * QK_ROWS;
     int rows = (int)qk_min(QK_ROWS, qk_attention_rows(a) - first);
-    int64_t keys = QK_TIER(visible)(a, (first + rows - 1) / group);
+    int64_t begin = a->keys, end = 0;
     QK_TIER(load_rows)(a, &w, b, g, first, rows);
     memset(w.total, 0, 4 * (size_t)(rows * w.dv));
     for (int r = 0; r < rows; r++) {
+        int64_t lo, hi;
+        QK_TIER(visible)(a, b, (first + r) / group, &lo, &hi);
+        begin = qk_min(begin, lo);
+        end = qk_max(end, hi);
         w.m_total[r] = -INFINITY;
         w.l_total[r] = 0;
     }
-    for (int64_t piece = 0; piece * QK_PIECE < keys; piece++) {
+    for (int64_t piece = begin / QK_PIECE; piece * QK_PIECE < end; piece++) {
         QK_TIER(attend)(a, &w, b, g, first, rows, piece, w.o, w.m, w.l);
         for (int r = 0; r < rows; r++)
             QK_TIER(merge)(&w, &w.m_total[r], &w.l_total[r], w.total + r * w.dv, w.m[r], w.l[r], w.o + r * w.dv);
     }
     for (int r = 0; r < rows; r++)
-        QK_TIER(store_row)(a, b, g * group + (first + r) % group, (first + r) / group, w.total + r * w.dv, w.m_total[r], w.l_total[r]);
+        QK_TIER(finish_row)(a, &w, b, g * group + (first + r) % group, (first + r) / group, w.total + r * w.dv, w.m_total[r], w.l_total[r]);
 }
 
-const qk_attention_table QK_TIER(attention_kernels) = {QK_TIER(append), QK_TIER(piece), QK_TIER(combine), QK_TIER(block)};
+/* task = (batch, kv head, block of rows): all its scores, or probabilities, whatever a row sees */
+static void QK_TIER(all_scores)(const qk_attention_args *a, float *scratch, int64_t task)
+{
+    qk_attention_work w = QK_TIER(attention_work)(a, scratch);
+    int64_t group = qk_attention_group(a), blocks = qk_attention_blocks(a);
+    int64_t g = task / blocks % a->kv_heads, b = task / blocks / a->kv_heads, first = task % blocks * QK_ROWS;
+    int rows = (int)qk_min(QK_ROWS, qk_attention_rows(a) - first), on;
+    qk_attention_ahead none = {0};
+    QK_TIER(load_rows)(a, &w, b, g, first, rows);
+    for (int64_t start = 0; start < a->scores_keys; start += QK_PIECE) {
+        const void *k = QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + start * a->k_row);
+        int keys = (int)qk_min(QK_PIECE, a->scores_keys - start);
+        QK_TIER(widen)(k, a->k_dtype, a->k_row, QK_TIER(scales)(a->k_scale, g * a->d), w.k, keys, a->d);
+        for (int r = 0; r < rows; r++) {
+            w.lo[r] = 0;
+            w.hi[r] = keys;
+        }
+        QK_TIER(scores)(&w, rows, w.k, QK_F32, w.d, 0, keys, a->scale, &none);
+        for (int r = 0; r < rows; r++) {
+            int64_t query = (first + r) / group, head = g * group + (first + r) % group, lo, hi;
+            int64_t row = (b * a->heads + head) * a->rows + query, mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
+            const float *statistics = a->statistics ? a->statistics + 2 * row : NULL;
+            QK_TIER(visible)(a, b, query, &lo, &hi);
+            for (int j = 0; j < keys; j += 16) {
+                int n = (int)qk_min(16, keys - j);
+                float *s = w.s + r * QK_PIECE + j;
+                v16 x = v16_load(s);
+                if (a->scores_mode == QK_SCORES_CAPPED)
+                    x = QK_TIER(capped)(a, x);
+                if (a->scores_mode >= QK_SCORES_MASKED) {
+                    int within = (int)qk_max(0, qk_min(n, a->keys - start - j)); /* a mask may end before the keys do */
+                    on = 0;
+                    if (within)
+                        x = QK_TIER(capped_and_masked)(a, x, mask + j, within, &on);
+                    v16_store(s, x);
+                    for (int i = 0; i < n; i++)
+                        if (start + j + i < lo || start + j + i >= hi)
+                            s[i] = a->scores_mode == QK_SCORES_MASKED ? a->scores_hidden : -INFINITY;
+                        else if (!(on >> i & 1))
+                            s[i] = -INFINITY;
+                    x = v16_load(s);
+                }
+                if (a->scores_mode == QK_PROBABILITIES) {
+                    x = v16_div(v16_exp(v16_sub(x, v16_set1(statistics[0]))), v16_set1(statistics[1]));
+                    x = statistics[0] == -INFINITY ? v16_zero() : x; /* a row that sees no key */
+                }
+                v16_store_as(a->y_dtype, (char *)QK_TIER(at)(a->scores, a->y_dtype, row * a->scores_keys + start + j), x, n);
+            }
+        }
+    }
+}
+
+const qk_attention_table QK_TIER(attention_kernels) = {QK_TIER(append), QK_TIER(piece), QK_TIER(combine), QK_TIER(block), QK_TIER(all_scores)};
