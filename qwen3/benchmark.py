@@ -25,7 +25,7 @@ from qwen3.machine import fingerprint, last_cache
 __all__ = ["BenchmarkError", "UsageError", "Work", "Worker", "benchmark", "metrics"]
 
 PROMPTS, NEW, REPEAT = (16, 128, 512, 1024), 128, 3
-OURS, PEERS = "qkernels", ("onnxruntime", "llama.cpp", "openvino")
+OURS, PEERS = "qkernels", ("onnxruntime", "llama.cpp", "llama.cpp-flash", "openvino")
 WORKER = pathlib.Path(__file__).with_name("benchmark_worker.py")
 
 
@@ -225,7 +225,7 @@ def benchmark(model=None, *, prompts=None, new=NEW, depths=(0,), threads=None, r
         Samples of each case; one more comes before them and is not counted.
     weights, activations, kv
         As for `qwen3.load`.
-    peers : sequence of {"onnxruntime", "llama.cpp", "openvino"}
+    peers : sequence of {"onnxruntime", "llama.cpp", "llama.cpp-flash", "openvino"}
     gguf : str or os.PathLike, optional
         The same model for llama.cpp and OpenVINO.
     ort_model : str or os.PathLike, optional

@@ -7,6 +7,7 @@ __all__ = ["FORMATS", "render"]
 
 FORMATS = ("markdown", "csv", "json")
 NOTHING = "—"
+PACKAGES = {"llama.cpp": "llama-cpp-python", "llama.cpp-flash": "llama-cpp-python", "openvino": "openvino-genai"}
 
 
 def render(report, form="markdown"):
@@ -88,7 +89,7 @@ def _memory(report):
     for r in report["runtimes"]:
         loaded, after = r["memory"]["loaded"], r["memory"].get("after", {})
         size = lambda stage, key: f"{stage[key] / 2**20:,.0f}" if key in stage else NOTHING
-        version = r["versions"].get({"llama.cpp": "llama-cpp-python", "openvino": "openvino-genai"}.get(r["runtime"], r["runtime"]), "")
+        version = r["versions"].get(PACKAGES.get(r["runtime"], r["runtime"]), "")
         yield (r["threads"], r["runtime"], version, f"{r['load_seconds']:.2f}", size(loaded, "resident"), size(loaded, "peak"), size(after, "resident"),
                size(after, "peak"))
 

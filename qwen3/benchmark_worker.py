@@ -1,6 +1,6 @@
 """One runtime in a process of its own, for `qwen3 benchmark`: reads a request per line, answers with a line; both are JSON.
 
-    python benchmark_worker.py qkernels | onnxruntime | llama.cpp | openvino | machine
+    python benchmark_worker.py qkernels | onnxruntime | llama.cpp | llama.cpp-flash | openvino | machine
 
 ======== =================================== ================================================================
 request  fields                              answer
@@ -314,14 +314,16 @@ def largest(value):
 
 
 class LlamaCpp(Runtime):
-    """A GGUF file through llama-cpp-python's thin layer: flash attention, keys and values in float16."""
+    """A GGUF file through llama-cpp-python's thin layer, keys and values in float16."""
+
+    flash = False
 
     def library(self):
         self.package = require("llama_cpp", "llama-cpp-python")
         return {"llama-cpp-python": self.package.__version__}
 
     def load(self, model, threads, max_context, options):
-        self.llama = self.package.Llama(model, n_ctx=max_context, n_batch=FILL_CHUNK, n_threads=threads, n_threads_batch=threads, flash_attn=True,
+        self.llama = self.package.Llama(model, n_ctx=max_context, n_batch=FILL_CHUNK, n_threads=threads, n_threads_batch=threads, flash_attn=self.flash,
                                         verbose=False)
         data = self.llama.metadata
         number = lambda key: int(data[f"{data['general.architecture']}.{key}"])
@@ -346,6 +348,12 @@ class LlamaCpp(Runtime):
             stamp(token)
             if count < new:
                 self.llama.eval([token])
+
+
+class LlamaCppFlash(LlamaCpp):
+    """The same with flash attention, which is faster for a short context and may be slower for a long one."""
+
+    flash = True
 
 
 class OpenVino(Runtime):
@@ -410,7 +418,7 @@ class Machine(Runtime):
         return {"rate": _machine.peak_macs(kind, threads=self.threads)}
 
 
-RUNTIMES = {"qkernels": QKernels, "onnxruntime": OnnxRuntime, "llama.cpp": LlamaCpp, "openvino": OpenVino, "machine": Machine}
+RUNTIMES = {"qkernels": QKernels, "onnxruntime": OnnxRuntime, "llama.cpp": LlamaCpp, "llama.cpp-flash": LlamaCppFlash, "openvino": OpenVino, "machine": Machine}
 
 
 def answer(runtime, request):

@@ -387,7 +387,7 @@ def test_prompts_that_the_context_has_no_room_for(tmp_path, peer):
     ("depths: expected an integer from 0", {"depths": (-1,)}),
     ("prompts: expected an integer from 1", {"prompts": (True,)}),
     ("prompts: expected at least one number, got none", {"prompts": ()}),
-    ("peers: expected onnxruntime, llama.cpp, openvino, got 'vllm'", {"peers": ("vllm",)}),
+    ("peers: expected onnxruntime, llama.cpp, llama.cpp-flash, openvino, got 'vllm'", {"peers": ("vllm",)}),
     ("peers: openvino needs the model as a GGUF file", {"peers": ("openvino",)}),
     ("ort_io: expected copy or shared, got 'both'", {"ort_io": "both"}),
 ])
