@@ -1,8 +1,8 @@
 """`qwen3 benchmark`: how fast prompts are taken in and tokens come out, beside other runtimes and the limits of the machine.
 
 Every runtime is a process of its own (`benchmark_worker`). They are measured in turns, one sample each, and whoever is not measured is stopped, so
-that neither the heat of the machine nor a thread that spins for work favours one of them. Before each round the machine's limits are
-measured the same way, since they change from minute to minute where a machine is shared.
+that neither the heat of the machine nor a thread that spins for work favours one of them. The machine's limits are measured in between, its
+read bandwidth before and after each sample, since they change from second to second where a machine is shared.
 
 Figures are functions of the seconds that each new token took: `metrics` defines them.
 """
@@ -26,6 +26,7 @@ __all__ = ["BenchmarkError", "UsageError", "Work", "Worker", "benchmark", "metri
 
 PROMPTS, NEW, REPEAT = (16, 128, 512, 1024), 128, 3
 OURS, PEERS = "qkernels", ("onnxruntime", "llama.cpp", "llama.cpp-flash", "openvino")
+RAW = ("seconds", "tokens", "read")  # of a sample, beside its figures
 WORKER = pathlib.Path(__file__).with_name("benchmark_worker.py")
 
 
@@ -425,8 +426,10 @@ class Benchmark:
         active = {name: {"samples": []} for name in opened if not opened[name].get("failed")}
         for turn in range(-1, self.repeat):
             fields = {"depth_ids": context, "ids": rng.choices(vocabulary, k=prompt), "new": self.new}
+            limit = lambda kind: workers["machine"].ask("limit", kind=kind)["rate"]
             if turn >= 0:
-                case["limits"].append({kind: workers["machine"].ask("limit", kind=kind)["rate"] for kind in ("read", "dot", "fma")})
+                case["limits"].append({kind: limit(kind) for kind in ("dot", "fma", "read")})
+                read = case["limits"][-1]["read"]
             # there and back: neither is always first
             for name in list(active) if turn % 2 else reversed(list(active)):
                 part = "warm-up" if turn < 0 else f"sample {turn + 1} of {self.repeat}"
@@ -436,7 +439,8 @@ class Benchmark:
                         active[name] |= workers[name].ask("watch", **fields)
                     else:
                         sample = workers[name].ask("sample", **fields)
-                        active[name]["samples"].append(sample | metrics(sample["seconds"], prompt, self.new))
+                        before, read = read, limit("read")
+                        active[name]["samples"].append(sample | {"read": [before, read]} | metrics(sample["seconds"], prompt, self.new))
                 except BenchmarkError as error:
                     self._fail(name, BenchmarkError(f"prompt {prompt} after {depth}: {str(error).removeprefix(name + ': ')}"))
                     opened[name]["failed"] = True
@@ -455,10 +459,10 @@ class Benchmark:
         for sample, limits in zip(samples, case["limits"], strict=True):
             steps, first = sum(sample["seconds"][1:]), sample["seconds"][0]
             sample["bytes_rate"] = nbytes / steps if nbytes and steps > 0 else None
-            sample["bandwidth_share"] = sample["bytes_rate"] / limits["read"] if sample["bytes_rate"] else None
+            sample["bandwidth_share"] = sample["bytes_rate"] / statistics.fmean(sample["read"]) if sample["bytes_rate"] else None
             sample["macs_rate"] = macs / first if macs and first > 0 else None
             sample["macs_share"] = sample["macs_rate"] / limits[peak] if sample["macs_rate"] else None
-        result = {"summary": summary([{k: v for k, v in s.items() if k not in ("seconds", "tokens")} for s in samples])} | found
+        result = {"summary": summary([{k: v for k, v in s.items() if k not in RAW} for s in samples])} | found
         if found is not ours:
             ratio = lambda a, b: a / b if a and b else None
             pairs = [{"prefill": ratio(o["prefill"], p["prefill"]), "decode": ratio(o["decode"], p["decode"]), "output": ratio(o["output"], p["output"])}

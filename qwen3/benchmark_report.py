@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import statistics
 
 __all__ = ["FORMATS", "render"]
 
@@ -75,12 +76,17 @@ def _setup(report):
 
 def _limits(report):
     for threads in report["settings"]["threads"]:
-        found = [limits for case in report["cases"] if case["threads"] == threads for limits in case["limits"]]
-        if found:
-            least, most = ({kind: choose(x[kind] for x in found) / 1e9 for kind in found[0]} for choose in (min, max))
-            yield (f"The machine with {threads} thread{'s' * (threads > 1)}, measured {len(found)} times, before each round of samples: it reads "
-                   f"{least['read']:.1f} to {most['read']:.1f} GB/s and does {least['dot']:.0f} to {most['dot']:.0f} GMAC/s in bytes, "
-                   f"{least['fma']:.0f} to {most['fma']:.0f} in float32.")
+        cases = [case for case in report["cases"] if case["threads"] == threads]
+        limits = [limit for case in cases for limit in case["limits"]]
+        reads = [rate for case in cases for found in case["runtimes"].values() for sample in found["samples"] for rate in sample["read"]]
+        if limits:
+            dot, fma = ([limit[kind] for limit in limits] for kind in ("dot", "fma"))
+            yield (f"The machine with {threads} thread{'s' * (threads > 1)}: it reads {_spread(reads, 1)} GB/s around the samples, and does "
+                   f"{_spread(dot)} GMAC/s in bytes, {_spread(fma)} in float32 (median, least to greatest).")
+
+
+def _spread(rates, digits=0):
+    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(*(f(rates) / 1e9 for f in (statistics.median, min, max)), d=digits)
 
 
 def _memory(report):
@@ -125,16 +131,17 @@ COLUMNS = ("ttft", "prefill", "tpot", "tpot_median", "tpot_p95", "decode", "outp
 
 def _csv(report):
     """A row for each sample: seconds and rates per second; the times of its tokens last."""
-    machine, limits, text = report["machine"], ("read", "dot", "fma"), io.StringIO()
+    machine, text = report["machine"], io.StringIO()
     same = {name: machine[name] for name in ("date", "cpu", "isa", "compiler", "os")} | {"model": report["model"]}
     versions = {(r["runtime"], r["threads"]): " ".join(f"{n}={v}" for n, v in r["versions"].items()) for r in report["runtimes"]}
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*same, "runtime", "versions", "threads", "depth", "prompt", "new", "sample", *(f"limit_{kind}" for kind in limits), *COLUMNS, "seconds"))
+    writer.writerow((*same, "runtime", "versions", "threads", "depth", "prompt", "new", "sample", "read_before", "read_after", "dot", "fma", *COLUMNS,
+                     "seconds"))
     for case in report["cases"]:
         place = (case["threads"], case["depth"], case["prompt"], case["new"])
         for name, found in case["runtimes"].items():
             for i, (sample, limit) in enumerate(zip(found["samples"], case["limits"], strict=True)):
                 figures = ("" if sample[key] is None else sample[key] for key in COLUMNS)
-                writer.writerow((*same.values(), name, versions[name, case["threads"]], *place, i + 1, *(limit[kind] for kind in limits), *figures,
+                writer.writerow((*same.values(), name, versions[name, case["threads"]], *place, i + 1, *sample["read"], limit["dot"], limit["fma"], *figures,
                                  " ".join(map(str, sample["seconds"]))))
     return text.getvalue()

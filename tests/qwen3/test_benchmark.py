@@ -311,7 +311,13 @@ def test_measures_in_turns_one_at_a_time(peer):
         length = case["prompt"] + case["depth"]
         rate = (2 * 1000 + 10 * (2 * length + 3)) / 2
         assert [s["bytes_rate"] for s in one["samples"]] == [rate] * 3
-        assert [s["bandwidth_share"] for s in one["samples"]] == [rate / limit["read"] for limit in case["limits"]]
+        assert [s["bandwidth_share"] for s in one["samples"]] == [rate / statistics.mean(s["read"]) for s in one["samples"]]
+        # what is read after a sample is what is read before the next one of the round
+        for turn in range(3):
+            reads = [found["samples"][turn]["read"] for found in case["runtimes"].values()]
+            reads = reads if turn % 2 else reads[::-1]
+            assert reads[0][0] == case["limits"][turn]["read"]
+            assert [after for _, after in reads[:-1]] == [before for before, _ in reads[1:]]
         assert all(s["macs_share"] == s["macs_rate"] / limit["dot"] for s, limit in zip(one["samples"], case["limits"], strict=True))
 
 
