@@ -314,7 +314,8 @@ class Benchmark:
             "format": 1, "model": self.name, "graph": self.graph, "dimensions": {name: getattr(self.config, name) for name in (
                 "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")},
             "settings": {"prompts": self.prompts, "depths": self.depths, "threads": self.threads, "new": self.new, "repeat": self.repeat, "warm_up": 1,
-                         "peers": self.peers, "ort_io": self.ort_io if "onnxruntime" in self.peers else None} | self.options,
+                         "peers": self.peers, "ort_io": self.ort_io if "onnxruntime" in self.peers else None,
+                         "gguf": pathlib.Path(self.gguf).name if self.gguf else None} | self.options,
             "machine": fingerprint(), "runtimes": [], "cases": [], "notes": self.notes, "complete": False,
         }
         self.report = report
