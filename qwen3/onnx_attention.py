@@ -135,7 +135,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
     elif d is not None and three:
         source, extra = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
         if source is not None:
-            inputs, nodes = [source], [*extra, *nodes]
+            inputs, nodes = [source], [*split, *nodes]
     why.append("append to the persistent cache and causal attention over it")
     if "cos" in tables:
         why.insert(0, "rotation")
