@@ -150,7 +150,7 @@ class Lowering:
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
         self.attentions, self.cached = [], cached
-        self.evaluated, self.samples = {}, {}  # values of the graph looked at for single sequences
+        self.evaluated, self.samples, self.judged = {}, {}, {}  # values of the graph looked at for single sequences, and what was found
         self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
             self.kept = {*outputs}
