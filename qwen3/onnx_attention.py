@@ -495,7 +495,7 @@ def _judged(judge):
             try:
                 low.judged[key] = judge(low, *arguments)
             except MISTAKES as error:
-                low.judged[key] = f"its {'mask' if judge is _causal else 'positions'} could not be looked at: {error}"
+                low.judged[key] = f"its {'mask' if judge.__name__ == '_causal' else 'positions'} could not be looked at: {error}"
         if low.judged[key] is None:
             low.cache_positions = min(low.cache_positions, low.positions)  # as far as it has been looked at
         return low.judged[key]

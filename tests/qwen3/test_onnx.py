@@ -1,4 +1,6 @@
 """ONNX decoder graphs: reported node by node, profiled, fed, and their patterns lowered."""
+import shutil
+
 import numpy as np
 import onnx
 import pytest
@@ -6,11 +8,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import qkernels
 import qwen3
+from qwen3.onnx_decoder import OnnxDecoder
 from qwen3.onnx_file import OnnxError
 from qwen3.onnx_graph import OnnxModel, Profile
 from qwen3.onnx_inspection import describe_graph, profile_graph
 from tests.oracle import assert_equal_bits
-from tests.qwen3.graphs import IDS, feeds, normal
+from tests.qwen3.graphs import IDS, feeds, normal, session, spread_error
 
 # --- report and profile ---------------------------------------------------------------------------------------------------
 
@@ -224,3 +227,97 @@ def test_decomposed_rotation(tmp_path):
     other = normal(1, 1, 3, 8, seed=2)  # not the same in both halves
     (y,), _, _ = run_graph(tmp_path, nodes, {"x": x, "c": other, "s": sin}, ["y"], constants)
     np.testing.assert_allclose(y, x * other + np.concatenate([-x[..., 4:], x[..., :4]], -1) * sin, rtol=1e-5, atol=1e-6)
+
+
+# --- what must not be lowered onto the cache ----------------------------------------------------------------------------------
+
+
+def changed(graph, out, change):
+    """A copy of an exported graph after `change(model)`."""
+    out.mkdir()
+    for file in graph.iterdir():
+        shutil.copy(file, out / file.name)
+    model = onnx.load(out / "model.onnx", load_external_data=False)
+    change(model.graph)
+    (out / "model.onnx").write_bytes(model.SerializeToString())
+    return out
+
+
+def insert(graph, before, *nodes):
+    """Put nodes in front of the first one whose name begins with `before`."""
+    at = next(i for i, n in enumerate(graph.node) if n.name.startswith(before))
+    for i, node in enumerate(nodes):
+        graph.node.insert(at + i, node)
+
+
+def window(graph):
+    """Each token sees 40 others at most: what no short sequence shows."""
+    node = helper.make_node
+    graph.initializer.extend([numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("w0", 0), ("w1", 1), ("w40", 40), ("wa", [1, 3]), ("wi", [0]))])
+    insert(graph, "/model/layers.0/input_layernorm",
+           node("Shape", ["attention_mask"], ["ws"], "ws", start=1), node("Squeeze", ["ws", "wi"], ["wn"], "wn"), node("Range", ["w0", "wn", "w1"], ["wk"], "wk"),
+           node("Unsqueeze", ["/model/positions/Slice/output_0", "wa"], ["wq"], "wq"), node("Sub", ["wq", "wk"], ["wd"], "wd"),
+           node("Less", ["wd", "w40"], ["wl"], "wl"), node("And", ["/model/mask/Expand/output_0", "wl"], ["wm"], "wm"))
+    for n in graph.node:
+        if n.op_type == "Attention":
+            n.input[3] = "wm"
+
+
+def unlike_tokens(graph):
+    """The mask hides tokens with id 0."""
+    graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), "zero"))
+    graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "axes"))
+    insert(graph, "/model/layers.0/input_layernorm", helper.make_node("Greater", ["input_ids", "zero"], ["not0"], "not0"),
+           helper.make_node("Unsqueeze", ["not0", "axes"], ["not0_4"], "not0_4"))
+    for n in graph.node:
+        if n.name == "/model/mask/Unsqueeze":
+            n.input[0], n.input[1] = "not0", n.input[1]
+        if n.name.startswith("/model/mask/Cast"):
+            n.output[0] = "unused"
+
+
+@pytest.mark.parametrize("change, reason", [(window, "its mask is not the causal one"), (unlike_tokens, "its mask could not be looked at: it depends on")])
+def test_other_masks_stay_with_the_tensors(change, reason, exported, tmp_path):
+    _, graph = exported("float", dtype="f32")
+    out = changed(graph, tmp_path / "graph", change)
+    model = qwen3.load(out, activations="f32", kv="f32")
+    assert model.cache_kind == "tensors" and len(model.uncached) == 2 and reason in model.uncached[0]
+    assert {kernel for _, op, kernel, _ in model.report() if op == "Attention"} == {"attention"}
+    assert f"not cached 0  /model/layers.0/attn/Attention: {reason}" in describe_graph(out)
+    if change is window:
+        ids = (IDS * 6)[:60]
+        cache = model.new_cache()
+        logits = np.concatenate([model.forward(ids[:50], cache, last_only=False), *(model.forward([i], cache) for i in ids[50:])])
+        reference = session(out)
+        expected = reference.run(["logits"], feeds(reference, ids))[0][0]
+        assert spread_error(logits, expected) <= 1e-5
+        full = qwen3.load(graph, activations="f32", kv="f32")
+        plain = full.forward(ids, full.new_cache(), last_only=False)
+        assert spread_error(logits[:40], plain[:40]) <= 1e-6 and spread_error(logits[45:], plain[45:]) > 1e-3
+
+
+def test_lengths_that_are_others_stay_with_the_tensors(exported, tmp_path):
+    """seqlens_k one too small: a graph that drops its last token."""
+    def change(graph):
+        for node in graph.node:
+            if node.name.endswith("attn_mask_subgraph/Sub/Cast"):
+                node.input[0], shorter = "shorter", node.input[0]
+        insert(graph, "/model/attn_mask_reformat/attn_mask_subgraph/Sub/Cast", helper.make_node("Sub", [shorter, "/model/constants/INT64/[1]"], ["shorter"], "one less"))
+
+    out = changed(exported()[1], tmp_path / "graph", change)
+    model = OnnxDecoder(out, prepare=False)
+    assert model.cache_kind == "tensors" and "its lengths are not those of the sequence" in model.uncached[0]
+
+
+def test_layers_that_logits_do_not_need_take_no_place_in_the_cache(exported, tmp_path):
+    def change(graph):
+        for node in graph.node:
+            if node.name == "/model/layers.1/input_layernorm/SkipLayerNorm":
+                node.input[0] = "/model/embed_tokens/Gather/output_0"
+                node.input[1] = "/model/embed_tokens/Gather/output_0"
+
+    out = changed(exported()[1], tmp_path / "graph", change)
+    model = qwen3.load(out, activations="f32", kv="f32")
+    assert model.cache_kind == "persistent" and model.plan.cache_layers == 1
+    tensors = OnnxModel(out, activations="f32")
+    assert_equal_bits(tensors.run(feeds(tensors, IDS), ["logits"])[0][0], model.forward(IDS, model.new_cache(), last_only=False))
