@@ -209,9 +209,8 @@ def _standard(low, node):
     kv_heads = kv_heads or _heads_before(low, k)
     if kv_heads is None or heads % kv_heads:
         return "the number of its key heads is not to be seen"
-    if mask is not None or not a.get("is_causal", 0):
-        if problem := _causal(low, mask, bool(a.get("is_causal", 0))):
-            return problem
+    if (mask is not None or not a.get("is_causal", 0)) and (problem := _causal(low, mask, bool(a.get("is_causal", 0)))):
+        return problem
     d = d or _head_size(low, q)
     if d is None:
         return "the size of its heads is not to be seen"

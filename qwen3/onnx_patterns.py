@@ -2,55 +2,19 @@
 import math
 from dataclasses import dataclass, field
 
-import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
 import qkernels
 from qkernels import backend
-from qwen3.onnx_file import MISTAKES, Node, OnnxError, Tensor, named
+from qwen3.onnx_file import MISTAKES, Node, Tensor, named
+from qwen3.onnx_weights import matrix_spec, nbits_spec, quantized_spec
 
-__all__ = ["Lowering", "Step", "WeightSpec"]
+__all__ = ["Lowering", "Step"]
 
 FOLD_ELEMENTS = 1 << 16  # shape arithmetic is folded, weights are not
 MAX_ELEMENTS = 1 << 30  # of a result that a node by itself may ask for
 VIEWS = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Flatten"}
-CODES = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.UINT8: 8, TensorProto.INT8: 8}
-
-
-@dataclass(eq=False)
-class WeightSpec:
-    """A constant (N, K) matrix of a product: how to get what its packed form is made of, without doing it yet.
-
-    Attributes
-    ----------
-    kind : {"nbits", "matrix"}
-    key : hashable
-        Equal for equal bytes.
-    """
-
-    kind: str
-    key: tuple
-    n: int
-    k: int
-    bits: int = 0
-    block: int = 0
-    rows: object = None        # matrix: () → (N, K) array, a view
-    serialized: object = None  # nbits: () → (b, scales, zero points or None) as MatMulNBits has them
-    stored: int = 0            # bytes in the file
-
-    def default_points(self):
-        """Zero points that say what none say."""
-        blocks = -(-self.k // self.block)
-        byte = 0x88 if self.bits == 4 else 0x80
-        points = np.full((self.n, -(-blocks * self.bits // 8)), byte, np.uint8)
-        if self.bits == 4 and blocks % 2:
-            points[:, -1] &= 15
-        return points
-
-    def stacks_with(self, other):
-        """Whether the two can be one packed object."""
-        return (self.kind, self.k, self.bits, self.block) == (other.kind, other.k, other.bits, other.block)
 
 
 @dataclass(eq=False)
@@ -316,40 +280,15 @@ class Lowering:
         names = node.inputs + [None] * (6 - len(node.inputs))
         x, b, scales, points, g_idx, bias = names[:6]
         a = node.attributes
-        if g_idx is not None or any(n is not None and n not in self.constants for n in (b, scales, points, bias)) or a.get("weight_prepacked"):
+        if any(n is not None and n not in self.constants for n in (b, scales, points, g_idx, bias)) or a.get("weight_prepacked"):
             return None
-        n, k, bits, block = a.get("N"), a.get("K"), a.get("bits", 4), a.get("block_size", 32)
-        if not all(isinstance(v, int) for v in (n, k, bits, block)) or 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
+        n, k, bits, block = a["N"], a["K"], a.get("bits", 4), a["block_size"]
+        if 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
             return None
-        spec = self._serialized_spec(node, b, scales, points, n, k, bits, block)
+        spec = nbits_spec(node, *(self.constants.get(name) for name in (b, scales, points, g_idx)), n, k, bits, block)
         if spec is None:
             return None
         return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), f"{bits}-bit weights in blocks of {block}, packed once")
-
-    def _serialized_spec(self, node, b, scales, points, n, k, bits, block):
-        """A specification from codes, scales and zero points in the form of MatMulNBits."""
-        if bits not in (4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
-            return None
-        blocks = -(-k // block)
-        t, s = self.constants[b], self.constants[scales]
-        z = self.constants[points] if points is not None else None
-        for what, tensor, size in (("B", t, n * blocks * block * bits // 8), ("scales", s, n * blocks)):
-            if math.prod(tensor.shape) != size:
-                raise OnnxError(f"node {node}: {what} {tensor.name}: expected {size} elements for N={n}, K={k}, {bits} bits and blocks of {block}, "
-                                f"got shape {tensor.shape}")
-        if z is not None:
-            size = n * (-(-blocks * bits // 8) if z.kind == TensorProto.UINT8 else blocks)
-            if math.prod(z.shape) != size:
-                raise OnnxError(f"node {node}: zero points {z.name}: expected {size} elements for N={n}, K={k} and blocks of {block}, got shape {z.shape}")
-        if s.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-            raise OnnxError(f"node {node}: scales {s.name}: expected float32, float16 or bfloat16, got type {s.kind}")
-
-        def serialized():
-            return (t.raw.reshape(n, blocks, block * bits // 8), s.raw.reshape(n, blocks),
-                    None if z is None else z.raw.reshape(n, -1))
-
-        return WeightSpec("nbits", ("nbits", t.name, s.name, None if z is None else z.name, bits, block), n, k, bits, block, serialized=serialized,
-                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
 
     def _matmul(self, node):
         x, w = node.inputs[:2]
@@ -370,14 +309,8 @@ class Lowering:
     def _matrix_spec(self, w, transposed):
         """(spec, nodes, why) of the second operand of a product: (K, N), or with `transposed` (N, K)."""
         if w in self.constants:
-            t = self.constants[w]
-            if len(t.shape) != 2 or t.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16) or 0 in t.shape:
-                return None, [], ""
-            k, n = t.shape[::-1] if transposed else t.shape
-            base = t.name[:-2] if t.name.endswith("|T") else t.name
-            rows = transposed != t.name.endswith("|T")  # is the base (N, K)?
-            spec = WeightSpec("matrix", ("matrix", base, rows), n, k, rows=lambda: self.array(w) if transposed else self.array(w).T, stored=t.nbytes)
-            return spec, [], "constant matrix, packed once"
+            spec = matrix_spec(self.constants[w], lambda: self.array(w), transposed)
+            return spec, [], "" if spec is None else "constant matrix, packed once"
         nodes = []
         node = self.made_by(w, "Transpose")
         if node is not None and node.attributes.get("perm", [1, 0]) == [1, 0]:
@@ -398,55 +331,8 @@ class Lowering:
     def _dequantize_spec(self, node, rows):
         """The (N, K) matrix behind a DequantizeLinear whose tensor is (N, K) with `rows`, else (K, N); None where the pattern does not match."""
         names = node.inputs + [None] * (3 - len(node.inputs))
-        t, s = self.constants[names[0]], self.constants[names[1]]
-        z = self.constants[names[2]] if names[2] is not None else None
-        if t.kind not in CODES or len(t.shape) != 2 or s.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-            return None
-        if node.attributes.get("output_dtype", 0) not in (0, s.kind) or (z is not None and z.kind != t.kind) or 0 in t.shape:
-            return None
-        bits, (n, k) = CODES[t.kind], t.shape if rows else t.shape[::-1]
-        axis, block = node.attributes.get("axis", 1) % 2, node.attributes.get("block_size", 0)
-        k_axis = 1 if rows else 0
-        if block:
-            if axis != k_axis or block < 16 or block & (block - 1):
-                return None
-            shape = (n, -(-k // block))
-        else:
-            if math.prod(s.shape) != 1 and (axis == k_axis or s.shape != (n,)):
-                return None
-            block, shape = max(16, 1 << (k - 1).bit_length()), (n, 1)
-        if block and math.prod(s.shape) not in (1, math.prod(shape)) or (z is not None and math.prod(z.shape) != math.prod(s.shape)):
-            raise OnnxError(f"node {node}: scale {s.name}: expected shape {shape if rows else shape[::-1]}, got {s.shape}")
-        signed = t.kind in (TensorProto.INT4, TensorProto.INT8)
-
-        def serialized():
-            grid = lambda a: np.broadcast_to(a.reshape(()) if a.size == 1 else a.reshape(shape) if rows or a.ndim < 2 else a.T, shape)
-            scales = np.ascontiguousarray(grid(s.array()))
-            blocks = shape[1]
-            flip = (0x88 if bits == 4 else 0x80) if signed else 0
-            if rows and k == blocks * block and (bits == 8 or k % 2 == 0):
-                codes = t.raw.view(np.uint8).reshape(n, blocks, block * bits // 8)
-                codes = codes ^ np.uint8(flip) if flip else codes
-            else:
-                codes = _nibbles(t) if bits == 4 else t.raw.view(np.uint8).reshape(t.shape)
-                codes = codes if rows else codes.T
-                codes = codes ^ np.uint8(flip >> 4 if bits == 4 else flip) if flip else codes
-                if k != blocks * block:
-                    codes = np.pad(codes, ((0, 0), (0, blocks * block - k)))
-                codes = _pack_nibbles(codes) if bits == 4 else np.ascontiguousarray(codes)
-                codes = codes.reshape(n, blocks, block * bits // 8)
-            if z is None and signed:
-                return codes, scales, None
-            if z is None:
-                points = np.zeros(shape, np.uint8)
-            else:
-                points = grid((_nibbles(z) if bits == 4 else z.raw.view(np.uint8)).reshape(z.shape)) ^ np.uint8(flip >> 4 if bits == 4 else flip)
-            if bits == 4:
-                points = _pack_nibbles(np.pad(points, ((0, 0), (0, blocks % 2))))
-            return codes, scales, np.ascontiguousarray(points)
-
-        return WeightSpec("nbits", ("dq", t.name, s.name, None if z is None else z.name, rows), n, k, bits, block, serialized=serialized,
-                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+        node.constants = tuple(self.constants.get(name) for name in names[:3])
+        return quantized_spec(node, rows)
 
     def _mode(self, linear):
         if linear.specs[0].kind == "matrix":
@@ -572,7 +458,7 @@ class Lowering:
         if len(t.shape) != 2 or a.get("gather_axis", 0) % 2 != 0 or a.get("quantize_axis", 1) % 2 != 1 or t.kind != TensorProto.UINT8:
             return
         n, k, block = t.shape[0], t.shape[1] * 8 // bits, a.get("block_size", 128)
-        spec = self._serialized_spec(node, data, scales, points, n, k, bits, block) if k % block == 0 else None
+        spec = nbits_spec(node, t, self.constants[scales], self.constants.get(points), None, n, k, bits, block) if k % block == 0 else None
         if spec is None:
             return
         dtype = np.dtype(self.array(scales).dtype)
@@ -930,19 +816,3 @@ def _broadcast(shapes):
             raise ValueError("not to be broadcast")
         sizes += wide
     return sizes
-
-
-def _nibbles(tensor):
-    """Codes of a 4-bit tensor as uint8, one each, with its shape."""
-    flat = np.empty((tensor.raw.size, 2), np.uint8)
-    np.bitwise_and(tensor.raw.view(np.uint8), 15, out=flat[:, 0])
-    np.right_shift(tensor.raw.view(np.uint8), 4, out=flat[:, 1])
-    return flat.reshape(-1)[:math.prod(tensor.shape)].reshape(tensor.shape)
-
-
-def _pack_nibbles(codes):
-    """Two codes to a byte along the last axis, the low one first."""
-    return (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8)
-
-
-BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -183,6 +183,73 @@ def test_dequantized_products(kind, form, tmp_path):
     np.testing.assert_allclose(model.run({"x": x})[0], x @ w, rtol=1e-4, atol=1e-3 * np.abs(w).max())
 
 
+def gated(directory, first, second, extra=()):
+    """Save silu(x · w1) · (x · w2) with the two products made by `first` and `second`, and return the loaded model."""
+    nodes = [*first, *second, helper.make_node("Sigmoid", ["g"], ["s"]), helper.make_node("Mul", ["g", "s"], ["a"]), helper.make_node("Mul", ["a", "u"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], extra)
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), directory / "model.onnx")
+    return OnnxModel(directory)
+
+
+def silu_mul(g, u):
+    return g / (1 + np.exp(-g)) * u
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int8", "uint8"])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("n", [6, 7])
+@pytest.mark.parametrize("block", [16, 0])
+def test_stacked_dequantized_products(kind, rows, n, block, tmp_path):
+    """Two DequantizeLinear of one input become one packed object, one of them with zero points."""
+    bits, rng = int(kind.strip("uint")), np.random.default_rng(n)
+    least, most = (-(2**(bits - 1)), 2**(bits - 1)) if kind[0] == "i" else (0, 2**bits)
+    types = {"int4": TensorProto.INT4, "uint4": TensorProto.UINT4, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+    nodes, tensors, weights = [], [], []
+    for name, width, pointed in (("g", n, True), ("u", n, False)):
+        codes, grid = rng.integers(least, most, (64, width)), (4, width) if block else (width,)
+        scales, points = rng.random(grid, np.float32) + 0.5, rng.integers(least, most, grid) if pointed else np.zeros(grid, int)
+        full = lambda a: np.repeat(a, 16, 0) if block else a
+        weights.append(((codes - full(points)) * full(scales)).astype(np.float32))
+        turn = (lambda a: a.T) if rows else (lambda a: a)
+        tensors += [helper.make_tensor(f"{name}q", types[kind], turn(codes).shape, turn(codes).reshape(-1)),
+                    numpy_helper.from_array(np.ascontiguousarray(turn(scales)), f"{name}s")]
+        tensors += [helper.make_tensor(f"{name}z", types[kind], turn(points).shape, turn(points).reshape(-1))] if pointed else []
+        attributes = {"axis": 1 if rows else 0, "block_size": block} if block else {"axis": 0 if rows else 1}
+        step = [helper.make_node("DequantizeLinear", [f"{name}q", f"{name}s"] + ([f"{name}z"] if pointed else []), [f"{name}d"], **attributes)]
+        step += [helper.make_node("Transpose", [f"{name}d"], [f"{name}t"], perm=[1, 0])] if rows else []
+        nodes.append([*step, helper.make_node("MatMul", ["x", f"{name}t" if rows else f"{name}d"], [name])])
+    model = gated(tmp_path, *nodes, tensors)
+    (packed,) = (w for step in model.plan.prepare().steps for w in step.weights())
+    assert packed.shape == (2 * n, 64) and [k for *_, k, _ in model.report()].count("silu_mul") == 3
+    x = normal(3, 64) / 100
+    np.testing.assert_allclose(model.run({"x": x})[0], silu_mul(x @ weights[0], x @ weights[1]), rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("points", [None, "bytes", "floats"])
+@pytest.mark.parametrize("order", [False, True])
+def test_every_form_of_matmulnbits_is_packed_once(bits, points, order, tmp_path):
+    n, rng = 5, np.random.default_rng(bits)
+    g_idx = rng.permutation(np.repeat(np.arange(4), 16)).astype(np.int32)
+    nodes, tensors, expected = [], [], []
+    x = normal(3, 64)
+    for name, pointed in (("g", points), ("u", None)):
+        b, scales = rng.integers(0, 256, (n, 4, 2 * bits), np.uint8), rng.random((n, 4), np.float32)
+        z = {None: None, "bytes": rng.integers(0, 256, (n, (4 * bits + 7) // 8), np.uint8), "floats": rng.random((n, 4), np.float32) * 3}[pointed]
+        values = {"b": b, "s": scales, "z": z, "o": g_idx if order else None}
+        tensors += [numpy_helper.from_array(a, name + k) for k, a in values.items() if a is not None]
+        inputs = ["x", *(name + k if a is not None else "" for k, a in values.items())]
+        nodes.append([helper.make_node("MatMulNBits", inputs, [name], domain="com.microsoft", K=64, N=n, bits=bits, block_size=16)])
+        expected.append(qkernels.matmul_nbits(x, b, scales, z, g_idx if order else None, K=64, N=n, bits=bits, block_size=16))
+    model = gated(tmp_path, *nodes, tensors)
+    packed = {id(w): w for step in model.plan.prepare().steps for w in step.weights()}.values()
+    assert sum(w.shape[0] for w in packed) == 2 * n and len(packed) == (2 if order or points == "floats" else 1)
+    assert {kernel for _, op, kernel, _ in model.report() if op.endswith("MatMulNBits")} == {"PackedNBits, f32 activations"}
+    np.testing.assert_allclose(model.run({"x": x})[0], qkernels.silu_mul(*expected), rtol=1e-5, atol=1e-5)
+
+
 def test_a_dequantized_matrix_that_others_read_too(tmp_path):
     codes, scales = np.random.default_rng(0).integers(0, 16, (32, 6), np.uint8), normal(1, 6, seed=1)
     nodes = [helper.make_node("DequantizeLinear", ["q", "s"], ["d"], axis=0, block_size=32), helper.make_node("MatMul", ["x", "d"], ["y"]),
