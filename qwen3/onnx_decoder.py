@@ -120,6 +120,9 @@ class OnnxDecoder(Qwen3Model):
         if unknown := [n for n in self.plan.inputs if n not in known]:
             raise OnnxError(f"{graph.path}: input {unknown[0]}: a decoder is fed {', '.join(sorted(known - {*self._past}))} and past keys and values only")
         self.config = self._configuration()
+        declared = graph.outputs[self._logits][1]
+        if declared is not None and (len(declared) != 3 or isinstance(declared[2], int) and declared[2] != self.config.vocab_size):
+            raise OnnxError(f"{graph.path}: output {self._logits}: expected logits of a vocabulary of {self.config.vocab_size}, got shape {declared}")
         most = min(self.config.max_position_embeddings, self.plan.cache_positions)
         self.max_context = most if max_context is None else min(max_context, most)
         self.tokenizer = Tokenizer(self.directory) if (self.directory / "tokenizer.json").is_file() else None

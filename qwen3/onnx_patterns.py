@@ -121,6 +121,8 @@ class Lowering:
         for node in self.nodes:
             if isinstance(node.bound(graph.opsets), backend.UnsupportedError):
                 self._refuse(node)
+            elif node.op == "com.microsoft::GroupQueryAttention" and (wrong := self._unknown_cache(node)):
+                self._refuse(node, wrong)
         self._fold()
         for match in (self._decomposed_norm, self._decomposed_rotation):
             for node in self.nodes.copy():
@@ -398,6 +400,11 @@ class Lowering:
             gate, nodes = self._sigmoid_product(inner)
             if gate is None or up == gated:
                 continue
+            halves = self._halves(gate, up, [*nodes, node])
+            if halves is not None:
+                self.claim(Step("silu_mul", "x · sigmoid(x) · up in one pass, of both halves of one product", [halves, *nodes, node], [halves.inputs[0]],
+                                [node.outputs[0]], self._make_silu_mul, fresh=True, aliases=False))
+                return
             found = self._take_linears(gate, up) if self.only_reader(gate, *nodes) and self.only_reader(up, node) else None
             why = "x · sigmoid(x) · up in one pass"
             if found:
@@ -412,6 +419,17 @@ class Lowering:
             def make():
                 return lambda arrays, context: (qkernels.silu(arrays[0], threads=self.threads),)
             self.claim(Step("silu", "x · sigmoid(x) in one pass", nodes, [gate], [node.outputs[0]], make, fresh=True, aliases=False))
+
+    def _halves(self, gate, up, nodes):
+        """The Split along the last axis whose equal halves these are, if nobody else reads them; or None."""
+        split = self.made_by(gate, "Split")
+        if split is None or split.outputs != [gate, up] or not self.only_reader(gate, *nodes) or not self.only_reader(up, *nodes):
+            return None
+        sizes = self.small(split.inputs[1]) if len(split.inputs) > 1 else [1, 1] if split.attributes.get("num_outputs") == 2 else None
+        product = self.linears.get(split.inputs[0])
+        if split.attributes.get("axis", 0) != -1 or not sizes or sizes[0] != sizes[1] or product is None or product.bias is not None:
+            return None
+        return split if sum(s.n for s in product.specs) % 2 == 0 else None
 
     def _feeds_gate(self, node):
         """Whether a Mul that comes later will take this product in."""
@@ -700,9 +718,17 @@ class Lowering:
 
     # --- everything else ---------------------------------------------------------------------------------------------------
 
-    def _refuse(self, node):
+    def _unknown_cache(self, node):
+        """Why no function runs a node on keys and values of this type: what the graph declares them to be; or None."""
+        known = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8)
+        wrong = [n for n in node.inputs[3:5] if n in self.graph.inputs and self.graph.inputs[n][0] not in known]
+        if wrong:
+            return f"{node.op.replace('::', ' ')} ({node.name}): {wrong[0]} of type {TensorProto.DataType.Name(self.graph.inputs[wrong[0]][0])}"
+        return None
+
+    def _refuse(self, node, reason=None):
         """A node that no function runs: an error, if its results are needed."""
-        reasons = node.bound(self.graph.opsets).reasons
+        reasons = (reason,) if reason else node.bound(self.graph.opsets).reasons
         self.claim(Step("none", reasons[0], [node], list(node.inputs), [o for o in node.outputs if o is not None], error=list(reasons)))
 
     def _single(self, node):
