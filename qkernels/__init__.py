@@ -89,7 +89,7 @@ from qkernels.numpy_ops import (
     trilu,
     unsqueeze,
 )
-from qkernels.quantization import (dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
+from qkernels.quantization import (PackedInt8Matrix, dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
                                    qlinear_matmul, quantize_linear, unpack_int4)
 from qkernels.reduction import reduce_max, reduce_mean, reduce_sum
 from qkernels.rotary import rotary_embedding
@@ -107,7 +107,7 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "cast", "gather",
            "PackedMatrix", "gemm", "matmul",
            "PackedInt8Rows", "PackedNBits", "matmul_nbits", "quantize_nbits",
-           "dequantize_linear", "dynamic_quantize_linear", "gather_block_quantized", "matmul_integer", "pack_int4", "qlinear_matmul",
+           "PackedInt8Matrix", "dequantize_linear", "dynamic_quantize_linear", "gather_block_quantized", "matmul_integer", "pack_int4", "qlinear_matmul",
            "quantize_linear", "unpack_int4",
            "layer_normalization", "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
            "rotary_embedding",

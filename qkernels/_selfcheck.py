@@ -82,6 +82,12 @@ def _(rng):
     return lambda t: _kernel("matmul_integer")(a, b, np.uint8(128), np.int8(-3), threads=t), (np.int64(a) - 128) @ (np.int64(b) + 3), 0
 
 
+@check("PackedInt8Matrix")
+def _(rng):
+    a, b = rng.integers(0, 256, (130, 517), np.uint8), rng.integers(-128, 128, (517, 301)).astype(np.int8)
+    return lambda t: _kernel("PackedInt8Matrix")(b, threads=t)(a, np.uint8(128), np.int8(-3), threads=t), (np.int64(a) - 128) @ (np.int64(b) + 3), 0
+
+
 @check("rotary_embedding")
 def _(rng):
     x, positions = rng.standard_normal((1, 8, 500, 64)).astype(np.float32), rng.permutation(500)[None]

@@ -171,14 +171,22 @@ cdef cnp.ndarray _simple(int op, object x, object out, object threads, str func,
     return _run(op, a, a, _arrays.shape_of(a), 0, out, threads, func, "x", "x")
 
 
-cdef cnp.ndarray _biased(int function, object x, object bias, object out, object threads, str func):
-    """A function of x + bias, bias along the last axis."""
-    cdef cnp.ndarray a = _input(x, _arrays.FLOATS, func, "x"), b
+cdef cnp.ndarray _biased(int function, object x, object bias, object out, object threads, str func, object in_float64):
+    """A function of x + bias, bias along the last axis; float64 by `in_float64`."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), b = _arrays.as_array(bias, func, "bias")
     cdef tuple shape = _arrays.shape_of(a)
-    b = _input(bias, 1 << _arrays.dtype_code(a), func, "bias")
+    cdef bint double = a.dtype == np.float64
+    if not double:
+        a = _input(a, _arrays.FLOATS, func, "x")
+    if b.dtype != a.dtype:
+        raise TypeError(f"{func}: bias: expected dtype {a.dtype}, got {b.dtype}")
     if not shape:
         raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
     _arrays.check_shape(b, shape[len(shape) - 1:], func, "bias")
+    if double:
+        _arrays.num_threads(threads, func)
+        with np.errstate(all="ignore"):
+            return _numpy_out(in_float64((<object>a) + b), shape, a.dtype, out, func, {"x": a, "bias": b})
     return _run(QK_FUNCTION, a, b, shape, 0, out, threads, func, "x", "bias", function)
 
 
@@ -376,7 +384,7 @@ cdef cnp.ndarray _swish(object x, object alpha, object out, object threads, str 
         with np.errstate(all="ignore"):
             return _numpy_out(_swish64(a, float(alpha)), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
     a = _input(a, _arrays.FLOATS, func, "x")
-    if factor == 0: # sigmoid is 1/2
+    if factor == 0:  # sigmoid is 1/2
         return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, func, "x", "alpha")
     return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, func, "x", "x")
 
@@ -511,13 +519,14 @@ def pow(a, b, *, out=None, threads=None):
     shape = _common_shape(p, q, func)
     if code >= 0:
         if q.dtype == p.dtype:
-            if q.size == 1 and q.item() == 2: # the square of a norm, which the function would give as well
+            if q.size == 1 and q.item() == 2:  # the square of a norm, which the function would give as well
                 return _run(QK_MUL, p, p, shape, 0, out, threads, func, "a", "a") if shape == _arrays.shape_of(p) else \
                        _run(QK_MUL, np.broadcast_to(p, shape), np.broadcast_to(p, shape), shape, 0, out, threads, func, "a", "a")
             return _run(QK_FUNCTION, p, q, shape, 0, out, threads, func, "a", "b", QK_POW)
         with np.errstate(all="ignore"):
             exponent = q.astype(p.dtype)
-        if np.array_equal(exponent.astype(np.float64), q.astype(np.float64)) and (q.dtype.itemsize < 8 or not q.size or np.abs(q.astype(np.float64)).max() < 2.0**53):
+        exact = q.dtype.itemsize < 8 or not q.size or np.abs(q.astype(np.float64)).max() < 2.0**53
+        if exact and np.array_equal(exponent.astype(np.float64), q.astype(np.float64)):
             if out is not None:
                 _check_out(_arrays.output(out, shape, code, func), q, func, "b")
             return pow(p, exponent, out=out, threads=threads)
@@ -537,7 +546,7 @@ def _power(p, q):
     if (negative & (p == 0)).any():
         raise ZeroDivisionError("pow: a: expected integers other than 0 for negative powers, got 0")
     wide = np.power(p.astype(np.int64), np.where(negative, 0, q).astype(np.uint64).astype(np.int64)).astype(p.dtype)
-    inverse = np.where(np.abs(p) == 1, np.where(q % 2 == 0, 1, p), 0) # 1 / a^n toward zero
+    inverse = np.where(np.abs(p) == 1, np.where(q % 2 == 0, 1, p), 0)  # 1 / a^n toward zero
     return np.where(negative, inverse, wide).astype(p.dtype)
 
 
@@ -912,36 +921,6 @@ def gelu(x, *, approximate="none", out=None, threads=None):
     raise ValueError(f"gelu: approximate: expected 'none' or 'tanh', got {approximate!r}")
 
 
-def ms_gelu(x, *, out=None, threads=None):
-    """The Gaussian error linear unit of com.microsoft: `qkernels.gelu` without an attribute.
-
-    com.microsoft Gelu, since version 1; found as ``qkernels.contrib.gelu``.
-
-    Parameters
-    ----------
-    x, out, threads
-        As in `qkernels.gelu`.
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from qkernels import contrib
-    >>> contrib.gelu(np.float32([-6, 1]))
-    array([-5.9195258e-09,  8.4134477e-01], dtype=float32)
-    """
-    return _function(QK_GELU, x, out, threads, "gelu", _gelu64)
-
-
 def quick_gelu(x, *, alpha=1.702, out=None, threads=None):
     """The sigmoid approximation of GELU, ``x * sigmoid(alpha * x)``.
 
@@ -978,11 +957,11 @@ def quick_gelu(x, *, alpha=1.702, out=None, threads=None):
 def bias_gelu(x, bias, *, out=None, threads=None):
     """GELU of a sum, ``gelu(x + bias)``, in one pass.
 
-    com.microsoft BiasGelu, since version 1. The sum is float32 and not rounded to a 16-bit type before the function.
+    com.microsoft BiasGelu, since version 1. The sum is float32 and not rounded to a 16-bit type before the function; float64 goes through NumPy.
 
     Parameters
     ----------
-    x : array, float32, float16 or bfloat16
+    x : array, float32, float16, bfloat16 or float64
         At least one dimension, any strides.
     bias : array of x's dtype, (x.shape[-1],)
     out : ndarray, optional
@@ -1008,17 +987,17 @@ def bias_gelu(x, bias, *, out=None, threads=None):
     >>> contrib.bias_gelu(np.float32([[-7, 0]]), np.float32([1, 1]))
     array([[-5.9195258e-09,  8.4134477e-01]], dtype=float32)
     """
-    return _biased(QK_BIAS_GELU, x, bias, out, threads, "bias_gelu")
+    return _biased(QK_BIAS_GELU, x, bias, out, threads, "bias_gelu", _gelu64)
 
 
 def fast_gelu(x, bias=None, *, out=None, threads=None):
     """The tanh approximation of GELU of a sum, ``gelu(x + bias, approximate="tanh")``, in one pass.
 
-    com.microsoft FastGelu, since version 1. The sum is float32 and not rounded to a 16-bit type before the function.
+    com.microsoft FastGelu, since version 1. The sum is float32 and not rounded to a 16-bit type before the function; float64 goes through NumPy.
 
     Parameters
     ----------
-    x : array, float32, float16 or bfloat16
+    x : array, float32, float16, bfloat16 or float64
         Any strides.
     bias : array of x's dtype, (x.shape[-1],), optional
     out, threads
@@ -1043,7 +1022,7 @@ def fast_gelu(x, bias=None, *, out=None, threads=None):
     """
     if bias is None:
         return _function(QK_GELU_TANH, x, out, threads, "fast_gelu", _gelu_tanh64)
-    return _biased(QK_BIAS_GELU_TANH, x, bias, out, threads, "fast_gelu")
+    return _biased(QK_BIAS_GELU_TANH, x, bias, out, threads, "fast_gelu", _gelu_tanh64)
 
 
 def swish(x, *, alpha=1.0, out=None, threads=None):

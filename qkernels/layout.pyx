@@ -4,8 +4,9 @@ from libc.stdint cimport int64_t
 
 from qkernels cimport _arrays, _runtime
 
-import ml_dtypes
 import numpy as np
+
+from qkernels import _conversion
 
 cnp.import_array()
 
@@ -27,11 +28,6 @@ cdef extern from "layout/layout.h" nogil:
 cdef enum:
     GATHER_GRAIN = 1 << 19
     CAST_GRAIN = 1 << 17
-
-# onnx.TensorProto.DataType of what Cast takes here
-_DTYPES = {code: np.dtype(name) for code, name in (
-    (1, np.float32), (2, np.uint8), (3, np.int8), (4, np.uint16), (5, np.int16), (6, np.int32), (7, np.int64), (9, np.bool_), (10, np.float16),
-    (11, np.float64), (12, np.uint32), (13, np.uint64), (16, ml_dtypes.bfloat16))}
 
 
 cdef bint _is_dense(cnp.ndarray a, int first, int last, int64_t innermost):
@@ -138,16 +134,22 @@ def gather(data, indices, *, axis=0, out=None, threads=None):
     return y
 
 
-def cast(x, to, *, out=None, threads=None):
+def cast(x, to, *, saturate=1, round_mode="up", out=None, threads=None):
     """The elements of `x` in another type.
 
-    ONNX ai.onnx Cast, since version 13, for booleans, integers and float16, bfloat16, float32, float64.
+    ONNX ai.onnx Cast, since version 13, as far as version 28, for all its types but text.
 
     Parameters
     ----------
     x : array
+        bool, an integer type, float16, bfloat16, float32 or float64, or of ``ml_dtypes`` int4, uint4, int2, uint2, float8_e4m3fn, float8_e4m3fnuz,
+        float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float6_e2m3fn, float6_e3m2fn and float4_e2m1fn.
     to : dtype, or int
-        A NumPy dtype, or the number of an ``onnx.TensorProto.DataType``.
+        One of these, or the number of its ``onnx.TensorProto.DataType``.
+    saturate : {1, 0}, default 1
+        Only for results in float8: beyond the range the largest number, or (0) an infinity where the type has one and NaN where not.
+    round_mode : {"up", "down", "nearest"}, default "up"
+        Only for results in float8_e8m0fnu, the powers of two from 2**-127 to 2**127: away from zero, toward it, or to the nearest, ties up.
     out : ndarray, optional
         Result of x's shape, C-contiguous; may be `x` itself where the type is the same.
     threads : int, optional
@@ -162,41 +164,58 @@ def cast(x, to, *, out=None, threads=None):
     TypeError
         For a type that is not offered.
     ValueError
-        For `out`.
+        For an attribute or `out`.
 
     Notes
     -----
-    Conversions among float32, float16 and bfloat16 are this package's: rounded once to nearest even, too large values become infinity, NaN stays
-    NaN, subnormal numbers are kept. All others are ``numpy.ndarray.astype``: a float becomes an integer by truncation, undefined where it
-    does not fit; an integer in a smaller integer loses its high bits; float64 and integers become bfloat16 by way of float32.
+    A float is rounded once from its own type to nearest even, too large values become infinity, NaN stays NaN, subnormal numbers are kept. Types
+    without an infinity: float8 as `saturate` says, float6 and float4 have the largest number for it and a zero for NaN. A float becomes an
+    integer by truncation, undefined where it does not fit; of 4 and 2 bits it is the low bits of the truncated value. An integer in a smaller
+    integer loses its high bits. In float8_e8m0fnu a value below 2**-127 counts as beyond the range, so 0 becomes 2**-127, or NaN without `saturate`,
+    and a negative number, which the specification leaves open, becomes NaN. Conversions among float32, float16 and bfloat16 are this package's
+    own kernel, all others go through NumPy and ml_dtypes.
 
     Examples
     --------
-    >>> import numpy as np, qkernels
+    >>> import ml_dtypes, numpy as np, qkernels
     >>> qkernels.cast(np.float32([1 / 3, 70000]), np.float16)
     array([0.3333,    inf], dtype=float16)
+    >>> qkernels.cast(np.float32([0.3, 1000]), ml_dtypes.float8_e4m3fn).astype(float).tolist()
+    [0.3125, 448.0]
     """
-    cdef str func = "cast"
+    return _cast(x, to, saturate, round_mode, out, threads, "cast", "to")
+
+
+def _cast(x, to, saturate, round_mode, out, threads, str func, str to_name):
+    """`cast` under the name of the function that the caller called."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), y
     cdef qk_cast_args args
     cdef int n
+    cdef str names = "bool, an integer type, float16, bfloat16, float32, float64 or a type of ml_dtypes that ONNX has"
     if isinstance(to, (int, np.integer)) and not isinstance(to, bool):
-        dtype = _DTYPES.get(int(to))
+        dtype = _conversion.DTYPES.get(int(to))
     else:
         try:
             dtype = np.dtype(to).newbyteorder("=")
         except TypeError:
             dtype = None
-    offered = _DTYPES.values()
-    if to is None or dtype is None or dtype not in offered: # np.dtype(None) is float64
-        raise TypeError(f"{func}: to: expected bool, an integer type, float16, bfloat16, float32 or float64, got {to}")
+    offered = _conversion.DTYPES.values()
+    if to is None or dtype is None or dtype not in offered:  # np.dtype(None) is float64
+        raise TypeError(f"{func}: {to_name}: expected {names}, got {to}")
     if a.dtype not in offered:
-        raise TypeError(f"{func}: x: expected bool, an integer type, float16, bfloat16, float32 or float64, got {a.dtype}")
+        raise TypeError(f"{func}: x: expected {names}, got {a.dtype}")
+    if saturate not in (0, 1):
+        raise ValueError(f"{func}: saturate: expected 0 or 1, got {saturate}")
+    if round_mode not in _conversion.ROUND_MODES:
+        raise ValueError(f"{func}: round_mode: expected 'up', 'down' or 'nearest', got {round_mode!r}")
     y = _arrays.output_of(out, _arrays.shape_of(a), dtype, func)
     args.x_dtype, args.y_dtype = _arrays.dtype_code(a), _arrays.dtype_code(y)
     n = _arrays.num_threads(threads, func)
     if args.x_dtype < 0 or args.y_dtype < 0:
-        np.copyto(y, a, casting="unsafe")
+        if a.dtype == dtype:
+            np.copyto(y, a)
+        else:
+            y[...] = _conversion.convert(a, dtype, bool(saturate), round_mode)
         return y
     a = _arrays.contiguous(a)
     if out is not None:

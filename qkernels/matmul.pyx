@@ -53,6 +53,18 @@ cdef int _run(qk_matmul_args *args, int threads, str func) except -1:
     return 0
 
 
+_BY_NUMPY = tuple([np.dtype(t) for t in (np.float64, np.int32, np.int64, np.uint32, np.uint64)])
+_NAMES = "float32, float16, bfloat16, float64, int32, int64, uint32 or uint64"
+
+
+cdef cnp.ndarray _number_input(object x, str func, str arg):
+    """A contiguous array of any type that a product may have."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, arg)
+    if _arrays.dtype_code(a) < 0 and a.dtype not in _BY_NUMPY:
+        raise TypeError(f"{func}: {arg}: expected dtype {_NAMES}, got {a.dtype}")
+    return _arrays.contiguous(a)
+
+
 def matmul(a, b, *, out=None, threads=None):
     """Matrix product with NumPy's rules for batches and vectors.
 
@@ -60,7 +72,7 @@ def matmul(a, b, *, out=None, threads=None):
 
     Parameters
     ----------
-    a : array (..., M, K) or (K,), float32, float16 or bfloat16
+    a : array (..., M, K) or (K,), float32, float16 or bfloat16; also float64, int32, int64, uint32 or uint64, which NumPy multiplies
     b : array (..., K, N) or (K,), of a's dtype
         Leading dimensions broadcast against a's.
     out : ndarray, optional
@@ -83,13 +95,13 @@ def matmul(a, b, *, out=None, threads=None):
     array([[11.]], dtype=float32)
     """
     cdef str func = "matmul"
-    cdef cnp.ndarray x = _arrays.float_input(a, _arrays.FLOATS, func, "a"), w, y, a_offsets, b_offsets
+    cdef cnp.ndarray x = _number_input(a, func, "a"), w, y, a_offsets, b_offsets
     cdef int code = _arrays.dtype_code(x), n_threads = _arrays.num_threads(threads, func), itemsize
     cdef qk_matmul_args args
     cdef bint a_vector, b_vector
     # b keeps its strides: it is read or packed as it lies
     w = _arrays.as_array(b, func, "b")
-    if _arrays.dtype_code(w) != code:
+    if w.dtype != x.dtype:
         raise TypeError(f"{func}: b: expected dtype {x.dtype}, got {w.dtype}")
     if x.ndim == 0 or w.ndim == 0:
         raise ValueError(f"{func}: {'a' if x.ndim == 0 else 'b'}: expected at least 1 dimension, got a 0-d array")
@@ -111,12 +123,16 @@ def matmul(a, b, *, out=None, threads=None):
     except ValueError:
         raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
     shape = lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,))
-    y = _arrays.output(out, shape, code, func)
+    y = _arrays.output_of(out, shape, x.dtype, func)
     if out is not None:
         _arrays.check_overlap(y, x, False, func, "a")
         if np.may_share_memory(y, w):
             raise ValueError(f"{func}: out: overlaps b")
     if y.size == 0:
+        return y
+    if code < 0:
+        with np.errstate(all="ignore"):
+            np.matmul(x, w, out=y.reshape(lead + (args.m, args.n)))
         return y
     args.a_rows = x.size // args.k if args.k else 0
     # without batches in b, a's are rows
@@ -136,13 +152,13 @@ def matmul(a, b, *, out=None, threads=None):
     return y
 
 
-cdef cnp.ndarray _gemm_operand(object x, int code, bint transposed, str func, str name):
+cdef cnp.ndarray _gemm_operand(object x, object dtype, bint transposed, str func, str name):
     """A matrix as the product reads it: strides that count whole elements."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, name)
-    if code >= 0 and _arrays.dtype_code(a) != code:
-        raise TypeError(f"{func}: {name}: expected dtype {_arrays.names_of(1 << code)}, got {a.dtype}")
-    if _arrays.dtype_code(a) < 0:
-        raise TypeError(f"{func}: {name}: expected dtype {_arrays.names_of(_arrays.FLOATS)}, got {a.dtype}")
+    if dtype is not None and a.dtype != dtype:
+        raise TypeError(f"{func}: {name}: expected dtype {dtype}, got {a.dtype}")
+    if _arrays.dtype_code(a) < 0 and a.dtype not in _BY_NUMPY:
+        raise TypeError(f"{func}: {name}: expected dtype {_NAMES}, got {a.dtype}")
     if a.ndim != 2:
         raise ValueError(f"{func}: {name}: expected 2 dimensions, got shape {_arrays.shape_of(a)}")
     if not cnp.PyArray_ISALIGNED(a) or a.strides[0] % a.itemsize or a.strides[1] % a.itemsize:
@@ -153,16 +169,17 @@ cdef cnp.ndarray _gemm_operand(object x, int code, bint transposed, str func, st
 def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, threads=None):
     """``alpha · A' · B' + beta · C``, A' and B' optionally transposed.
 
-    ONNX ai.onnx Gemm, since version 13, for float types. Everything is float32, rounded once to the result's type.
+    ONNX ai.onnx Gemm, since version 13. Float types up to 32 bits: everything is float32, rounded once to the result's type. float64 and integers go
+    through NumPy; integers wrap.
 
     Parameters
     ----------
-    a : array (M, K), float32, float16 or bfloat16; (K, M) with `transA`
+    a : array (M, K), float32, float16, bfloat16, float64, int32, int64, uint32 or uint64; (K, M) with `transA`
     b : array (K, N) of a's dtype; (N, K) with `transB`
     c : array of a's dtype that broadcasts to (M, N), optional
         Not read where beta is 0.
     alpha, beta : float, default 1
-        In float32.
+        In float32; in float64 for float64; whole numbers for integers.
     transA, transB : int, default 0
     out : ndarray (M, N), optional
     threads : int, optional
@@ -182,11 +199,11 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
     array([[32.]], dtype=float32)
     """
     cdef str func = "gemm"
-    cdef cnp.ndarray x = _gemm_operand(a, -1, transA != 0, func, "a"), w, y, z = None, bias = None, product
+    cdef cnp.ndarray x = _gemm_operand(a, None, transA != 0, func, "a"), w, y, z = None, bias = None, product
     cdef int code = _arrays.dtype_code(x), n_threads = _arrays.num_threads(threads, func)
     cdef qk_matmul_args args
     cdef int64_t zero = 0
-    w = _gemm_operand(b, code, transB != 0, func, "b")
+    w = _gemm_operand(b, x.dtype, transB != 0, func, "b")
     if x.shape[1] != w.shape[0]:
         raise ValueError(f"{func}: b: expected K = {x.shape[1]} as a of shape {np.shape(a)} has, got shape {np.shape(b)}")
     args.m, args.k, args.n = x.shape[0], x.shape[1], w.shape[1]
@@ -194,22 +211,34 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
     for value, name in ((alpha, "alpha"), (beta, "beta")):
         if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
             raise TypeError(f"{func}: {name}: expected a number, got {type(value).__name__}")
+        if x.dtype.kind in "iu" and not float(value).is_integer():
+            raise ValueError(f"{func}: {name}: expected a whole number for {x.dtype}, got {value}")
     if c is not None:
-        z = _arrays.same_float_input(c, code, func, "c")
+        z = _arrays.contiguous(_arrays.as_array(c, func, "c"))
+        if z.dtype != x.dtype:
+            raise TypeError(f"{func}: c: expected dtype {x.dtype}, got {z.dtype}")
         given = _arrays.shape_of(z)
         if len(given) > 2 or any([g not in (1, s) for g, s in zip(given[::-1], shape[::-1])]):
             raise ValueError(f"{func}: c: expected a shape that broadcasts to {shape}, got {given}")
         if beta == 0:
             z = None
-        elif beta == 1 and alpha == 1 and (len(given) < 2 or given[0] == 1):
+        elif code >= 0 and beta == 1 and alpha == 1 and (len(given) < 2 or given[0] == 1):
             bias = _arrays.contiguous(np.broadcast_to(z.reshape(-1), (args.n,)))
             z = None
-    y = _arrays.output(out, shape, code, func)
+    y = _arrays.output_of(out, shape, x.dtype, func)
     if out is not None:
         for value, name in ((a, "a"), (b, "b"), (c, "c")):
             if value is not None and np.may_share_memory(y, value):
                 raise ValueError(f"{func}: out: overlaps {name}")
     if not y.size:
+        return y
+    if code < 0:
+        scalar = (lambda value: np.float64(value)) if x.dtype == np.float64 else (lambda value: np.array(int(value) & (2**64 - 1), np.uint64).astype(x.dtype))
+        with np.errstate(all="ignore"):
+            np.matmul(x, w, out=y)
+            y *= scalar(alpha)
+            if z is not None:
+                y += scalar(beta) * (<object>z)
         return y
     # what follows the product must see it before it is rounded
     x, product = _arrays.contiguous(x), y

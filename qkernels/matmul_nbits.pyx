@@ -1,5 +1,4 @@
 """Products with block-quantized weights: com.microsoft MatMulNBits and its prepared form."""
-cimport cython
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
@@ -76,7 +75,7 @@ cdef class PackedBlocks:
     cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1:
         cdef int64_t pad = 1
         self.w.bits, self.w.n, self.w.k, self.w.block_size = bits, n, k, block_size
-        self.k, self._order = k, None
+        self.k, self._order, self._groups = k, None, None
         self.w.groups, self.w.k_tiles = (self.w.n + 15) // 16, (self.w.k + 31) // 32
         self.w.blocks = 2 * self.w.k_tiles if block_size == 16 else max(pad, (self.w.k + block_size - 1) // block_size)
         tiles = _arrays.aligned_empty((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
@@ -299,6 +298,7 @@ cdef class PackedNBits(PackedBlocks):
         cdef int64_t k = _dimension(k_, func, "K", 1), n = _dimension(n_, func, "N", 0), blocks
         cdef int n_threads = _arrays.num_threads(threads, func), zp_kind = QK_ZP_DEFAULT
         cdef cnp.ndarray codes, s, z = None
+        cdef object serialized = block_size
         _check_form(bits, block_size, func)
         blocks = (k + block_size - 1) // block_size
         codes = _arrays.as_array(b, func, "b")
@@ -332,7 +332,7 @@ cdef class PackedNBits(PackedBlocks):
             source.zeros = cnp.PyArray_DATA(z)
         self._allocate(n, k if order is None else order.size, bits, block_size, s.dtype, zp_kind)
         if order is not None:
-            self.k, self._order = k, order
+            self.k, self._order, self._groups = k, order, (order_blocks, serialized)
         self._pack_source(&source, n_threads)
         return 0
 
@@ -397,7 +397,7 @@ cdef class PackedNBits(PackedBlocks):
         cdef qk_nbits_source source
         cdef cnp.ndarray c = _arrays.as_array(codes, func, "codes"), s, z = None
         cdef int n_threads = _arrays.num_threads(threads, func), zp_kind = QK_ZP_U8, code_bits
-        cdef int64_t n, k, blocks, size
+        cdef int64_t n, k, blocks
         if axis not in (0, 1) or isinstance(axis, bool):
             raise ValueError(f"{func}: axis: expected 0 or 1, got {axis}")
         kind = _codes_dtype(c.dtype, bits, dtype, func)
@@ -495,7 +495,7 @@ cdef class PackedNBits(PackedBlocks):
         return self._multiply(x, bias, _activations(activations, "PackedNBits"), out, threads, "PackedNBits", "x")
 
     def __repr__(self):
-        return f"PackedNBits(N={self.w.n}, K={self.w.k}, bits={self.w.bits}, block_size={self.w.block_size}, nbytes={self.nbytes})"
+        return f"PackedNBits(N={self.w.n}, K={self.k}, bits={self.w.bits}, block_size={self.block_size}, nbytes={self.nbytes})"
 
     @property
     def bits(self):
@@ -503,16 +503,24 @@ cdef class PackedNBits(PackedBlocks):
 
     @property
     def block_size(self):
-        return self.w.block_size
+        return self.w.block_size if self._groups is None else self._groups[1]
+
+    @property
+    def g_idx(self):
+        """The block of each input, int32 (K,); None for weights without g_idx."""
+        if self._order is None:
+            return None
+        g_idx, inside = np.empty(self.k, np.int32), self._order >= 0
+        g_idx[self._order[inside]] = np.repeat(self._groups[0], self.w.block_size)[inside]
+        return g_idx
 
     def unpack(self, *, threads=None):
         """The serialized form again: (b, scales, zero_points), zero_points None where they are the default.
 
-        Scales come in the dtype in which they are kept, their values unchanged.
+        Scales come in the dtype in which they are kept, their values unchanged. With `g_idx` everything is where it was before packing; only
+        the scales and zero points of blocks that no input uses have not been kept and come as zeros.
         """
         cdef int64_t blocks = (self.w.k + self.w.block_size - 1) // self.w.block_size
-        if self._order is not None:
-            raise ValueError("PackedNBits.unpack: weights packed with g_idx do not keep their order")
         cdef cnp.ndarray b = np.empty((self.w.n, blocks, self.w.block_size * self.w.bits // 8), np.uint8)
         cdef cnp.ndarray scales = np.empty((self.w.n, blocks), _arrays.numpy_dtype(self.w.scale_dtype)), z = None
         cdef int n_threads = _arrays.worth(_arrays.num_threads(threads, "PackedNBits.unpack"), self.w.n * self.w.k, GRAIN)
@@ -524,7 +532,25 @@ cdef class PackedNBits(PackedBlocks):
             qk_nbits_unpack(n_threads, &self.w, <uint8_t *>cnp.PyArray_DATA(b), cnp.PyArray_DATA(scales),
                             <uint8_t *>cnp.PyArray_DATA(z) if self.w.zp_kind == QK_ZP_U8 else NULL,
                             <float *>cnp.PyArray_DATA(z) if self.w.zp_kind == QK_ZP_F32 else NULL)
-        return b, scales, z
+        return (b, scales, z) if self._order is None else self._in_order(b, scales, z)
+
+    cdef tuple _in_order(self, object b, object scales, object zero_points):
+        """Serialized blocks of inputs in the packed order, as those of inputs in their own."""
+        cdef int bits = self.w.bits
+        n, block_size, inside = self.w.n, self._groups[1], self._order >= 0
+        blocks = -(-self.k // block_size)
+        used, first = np.unique(self._groups[0], return_index=True)
+        codes, narrow = _separate(b.reshape(n, -1), bits), np.zeros((n, blocks * block_size), np.uint8)
+        narrow[:, self._order[inside]] = codes[:, :inside.size][:, inside]
+        s = np.zeros((n, blocks), scales.dtype)
+        s[:, used] = scales[:, first]
+        z = None
+        if zero_points is not None:
+            z = np.zeros((n, blocks), zero_points.dtype)
+            z[:, used] = (_separate(zero_points, bits) if self.w.zp_kind == QK_ZP_U8 else zero_points)[:, first]
+            if self.w.zp_kind == QK_ZP_U8:
+                z = _together(z, bits)
+        return _together(narrow, bits).reshape(n, blocks, -1), s, z
 
 
 cdef class PackedInt8Rows(PackedBlocks):
@@ -609,6 +635,20 @@ cdef cnp.ndarray _flat_codes(cnp.ndarray a, object kind, int64_t count, tuple sh
         serialized = "" if bits == 8 else f" or {(count * bits + 7) // 8} uint8 bytes"
         raise ValueError(f"{func}: {name}: expected shape {shape}{serialized}, got {a.dtype} {given}")
     return _arrays.contiguous(a)
+
+
+cdef object _separate(object packed, int bits):
+    """(rows, bytes) of packed codes as one code in each byte."""
+    codes = packed[:, :, None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
+    return codes.reshape(packed.shape[0], packed.shape[1] * (8 // bits))
+
+
+cdef object _together(object codes, int bits):
+    """The reverse, each row padded to whole bytes."""
+    cdef int per = 8 // bits
+    parts = np.pad(codes, ((0, 0), (0, -codes.shape[1] % per)))
+    parts = parts.reshape(codes.shape[0], parts.shape[1] // per, per)
+    return np.bitwise_or.reduce(parts << np.arange(0, 8, bits, dtype=np.uint8), axis=2)
 
 
 cdef object _low_codes(cnp.ndarray flat, int stored_bits, int bits, int64_t count):
@@ -728,7 +768,6 @@ def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N,
     """
     cdef str func = "matmul_nbits"
     cdef PackedNBits packed
-    cdef cnp.ndarray x, c, y
     if weight_prepacked != 0:
         raise ValueError(f"{func}: weight_prepacked: expected 0, got {weight_prepacked}")
     if accuracy_level not in (0, 1, 2, 3, 4):

@@ -7,6 +7,8 @@ from qkernels cimport _arrays, _runtime
 import ml_dtypes
 import numpy as np
 
+from qkernels.reduction import reduce_mean
+
 cnp.import_array()
 
 cdef extern from "normalization/normalization.h" nogil:
@@ -19,7 +21,7 @@ cdef extern from "normalization/normalization.h" nogil:
         void *sum
         float *inv
         int x_dtype, scale_dtype, y_dtype
-        int64_t rows, n
+        int64_t rows, n, scale_step
         float epsilon
     ctypedef struct qk_layer_norm_args:
         const void *x
@@ -56,9 +58,57 @@ cdef float _epsilon(object epsilon, str func) except? -1:
     return value
 
 
-cdef object _rms(object x, object scale, object axis, object epsilon, object out, object threads, str func, bint want_inv):
+cdef bint _is_double(cnp.ndarray a) noexcept:
+    return a is not None and cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT64
+
+
+cdef cnp.ndarray _number(object x, str func, str name):
+    """An array of a float type, float64 among them."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, name)
+    if _arrays.dtype_code(a) < 0 and not _is_double(a):
+        raise TypeError(f"{func}: {name}: expected dtype float32, float16, bfloat16 or float64, got {a.dtype}")
+    return _arrays.contiguous(a)
+
+
+cdef cnp.ndarray _affine(cnp.ndarray a, tuple shape, tuple normalized, str func, str name):
+    """Scale or bias: contiguous, of the normalized shape, or of x's where it has more than that."""
+    if _arrays.shape_of(a) == normalized:
+        return a
+    for target in (normalized, shape):
+        try:
+            return _arrays.contiguous(np.broadcast_to(a, target))
+        except ValueError:
+            pass
+    raise ValueError(f"{func}: {name}: expected a shape that broadcasts to {normalized}, got {_arrays.shape_of(a)}")
+
+
+cdef cnp.ndarray _out_float64(object out, object y, object dtype, str func, inputs):
+    """A result of NumPy's, in `out` where there is one."""
+    cdef cnp.ndarray target, given
+    cdef str name
+    if out is None:
+        return np.asarray(y, dtype)
+    target = _arrays.output_of(out, y.shape, dtype, func)
+    for name, given in inputs:
+        _arrays.check_overlap(target, given, name == "x", func, name)
+    target[...] = y
+    return target
+
+
+cdef object _rms_float64(cnp.ndarray a, cnp.ndarray s, int first, double epsilon, object out, str func, object inv_dtype):
+    """(y, inverse root) where a type is float64, or the statistics are to be: everything in float64 and NumPy."""
+    x = (<object>a).astype(np.float64)
+    axes = tuple(range(first, x.ndim))
+    with np.errstate(all="ignore"):
+        squares = (x * x).mean(axis=axes, keepdims=True) if x.size else np.zeros(x.shape[:first] + (1,) * len(axes))
+        inv = 1 / np.sqrt(squares + epsilon)
+        y = _out_float64(out, x * inv * (<object>s).astype(np.float64), s.dtype, func, (("x", a), ("scale", s)))
+        return y, inv.astype(inv_dtype)
+
+
+cdef object _rms(object x, object scale, object axis, object epsilon, object stash_type, object out, object threads, str func, bint want_inv):
     """One output, or (y, inverse root) when want_inv."""
-    cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), s = _arrays.float_input(scale, _arrays.FLOATS, func, "scale"), y
+    cdef cnp.ndarray a = _number(x, func, "x"), s = _number(scale, func, "scale"), y
     cdef qk_rms_args args
     cdef int first
     cdef tuple shape = _arrays.shape_of(a), normalized
@@ -67,11 +117,12 @@ cdef object _rms(object x, object scale, object axis, object epsilon, object out
         raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
     first = _arrays.normalize_axis(axis, len(shape), func)
     normalized = shape[first:]
-    if _arrays.shape_of(s) != normalized:
-        try:
-            s = _arrays.contiguous(np.broadcast_to(s, normalized))
-        except ValueError:
-            raise ValueError(f"{func}: scale: expected a shape that broadcasts to {normalized}, got {_arrays.shape_of(s)}") from None
+    s = _affine(s, shape, normalized, func, "scale")
+    args.epsilon = _epsilon(epsilon, func)
+    if _is_double(a) or _is_double(s) or stash_type == 11:
+        _arrays.num_threads(threads, func)
+        y, inv = _rms_float64(a, s, first, float(epsilon), out, func, np.float64 if stash_type == 11 else np.float32)
+        return (y, inv) if want_inv else y
     y = _arrays.output(out, shape, _arrays.dtype_code(s), func)
     if out is not None:
         _arrays.check_overlap(y, a, True, func, "x")
@@ -80,6 +131,7 @@ cdef object _rms(object x, object scale, object axis, object epsilon, object out
     for size in normalized:
         args.n *= size
     args.rows = a.size // args.n if args.n else 0
+    args.scale_step = args.n if _arrays.shape_of(s) != normalized else 0
     args.skip = args.bias = args.sum = NULL
     args.inv = NULL
     if want_inv:
@@ -87,7 +139,6 @@ cdef object _rms(object x, object scale, object axis, object epsilon, object out
         args.inv = <float *>cnp.PyArray_DATA(inv)
     args.x, args.scale, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s), cnp.PyArray_DATA(y)
     args.x_dtype, args.scale_dtype, args.y_dtype = _arrays.dtype_code(a), _arrays.dtype_code(s), _arrays.dtype_code(y)
-    args.epsilon = _epsilon(epsilon, func)
     _run(&args, _arrays.num_threads(threads, func))
     return (y, inv) if want_inv else y
 
@@ -96,19 +147,19 @@ def rms_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, out=None
     """Normalize by the root mean square over the axes from `axis` on: ``y = x / sqrt(mean(x**2) + epsilon) * scale``.
 
     ONNX ai.onnx RMSNormalization, since version 23. Everything is computed in float32 and rounded once, so float16 rows
-    neither overflow nor lose their epsilon.
+    neither overflow nor lose their epsilon; where a type is float64, in float64 through NumPy.
 
     Parameters
     ----------
-    x : array, float32, float16 or bfloat16
+    x : array, float32, float16, bfloat16 or float64
         At least one dimension, any strides.
-    scale : array, float32, float16 or bfloat16
-        Broadcasts to ``x.shape[axis:]``.
+    scale : array, float32, float16, bfloat16 or float64
+        Broadcasts to ``x.shape[axis:]``, or to ``x.shape``.
     axis : int, default -1
         First of the normalized axes.
     epsilon : float, default 1e-5
-    stash_type : int, default 1
-        Type of the statistics; 1, float32, is the only one.
+    stash_type : {1, 10, 11, 16}, default 1
+        ONNX's type in which to compute: 1 for float32, which also serves 10 and 16, float16 and bfloat16; 11 for float64.
     out : ndarray, optional
         Result of x's shape and scale's dtype, C-contiguous; may be `x` itself.
     threads : int, optional
@@ -131,9 +182,9 @@ def rms_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, out=None
     >>> qkernels.rms_normalization(np.float32([[3, 4]]), np.float32([1, 2]), epsilon=0)
     array([[0.84852815, 2.2627418 ]], dtype=float32)
     """
-    if stash_type != 1:
-        raise ValueError(f"rms_normalization: stash_type: expected 1 (float32), got {stash_type}")
-    return _rms(x, scale, axis, epsilon, out, threads, "rms_normalization", False)
+    if stash_type not in (1, 10, 11, 16):
+        raise ValueError(f"rms_normalization: stash_type: expected 1, 10, 11 or 16, got {stash_type}")
+    return _rms(x, scale, axis, epsilon, stash_type, out, threads, "rms_normalization", False)
 
 
 def simplified_layer_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1, outputs=(0,), out=None, threads=None):
@@ -144,15 +195,17 @@ def simplified_layer_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_typ
 
     Parameters
     ----------
-    x, scale, axis, epsilon, stash_type, out, threads
+    x, scale, axis, epsilon, out, threads
         As in `rms_normalization`.
+    stash_type : {1, 11}, default 1
+        ONNX's type in which to compute, and of inv_std_var: 1 for float32, 11 for float64.
     outputs : tuple of int, default (0,)
         Which of y (0) and inv_std_var (1) to return.
 
     Returns
     -------
     ndarray or tuple of ndarray
-        y of x's shape and scale's dtype; inv_std_var is float32 of x's shape with the normalized axes 1.
+        y of x's shape and scale's dtype; inv_std_var of x's shape with the normalized axes 1.
 
     Raises
     ------
@@ -167,15 +220,15 @@ def simplified_layer_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_typ
     array([[0.28284273]], dtype=float32)
     """
     cdef str func = "simplified_layer_normalization"
-    if stash_type != 1:
-        raise ValueError(f"{func}: stash_type: expected 1 (float32), got {stash_type}")
+    if stash_type not in (1, 11):
+        raise ValueError(f"{func}: stash_type: expected 1 (float32) or 11 (float64), got {stash_type}")
     outputs = _arrays.check_outputs(outputs, (0, 1), func)
-    results = _rms(x, scale, axis, epsilon, out, threads, func, 1 in outputs)
+    results = _rms(x, scale, axis, epsilon, stash_type, out, threads, func, 1 in outputs)
     results = dict(zip((0, 1), results if 1 in outputs else (results,)))
     return _arrays.pick(results, outputs)
 
 
-def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e-5, outputs=(0,), out=None, sum_out=None, threads=None):
+def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e-12, outputs=(0,), out=None, sum_out=None, threads=None):
     """Residual sum and RMS normalization in one pass: ``s = x + skip + bias; y = s / sqrt(mean(s**2) + epsilon) * gamma``.
 
     com.microsoft SkipSimplifiedLayerNormalization, since version 1. Sums and statistics are float32; each output is rounded once, so
@@ -187,9 +240,9 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
         (tokens, hidden) or (batch, sequence, hidden); skip may also be (sequence, hidden) or (1, sequence, hidden) for every batch.
     gamma : array, (hidden,)
     bias : array, (hidden,), optional
-    epsilon : float, default 1e-5
+    epsilon : float, default 1e-12
     outputs : tuple of int, default (0,)
-        Which of y (0), inv_std_var (2) and the residual sum (3) to return. Output 1, the mean, is zero in this operator and not offered.
+        Which of y (0), the sum's mean over the row (1), inv_std_var (2) and the residual sum (3) to return. The normalization does not use the mean.
     out : ndarray, optional
         Receives y; may be `x` or `skip`.
     sum_out : ndarray, optional
@@ -219,7 +272,7 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
     cdef tuple shape = _arrays.shape_of(a)
     cdef qk_rms_args args
     cdef object inv = None
-    outputs = _arrays.check_outputs(outputs, (0, 2, 3), func)
+    outputs = _arrays.check_outputs(outputs, (0, 1, 2, 3), func)
     if len(shape) not in (2, 3):
         raise ValueError(f"{func}: x: expected 2 or 3 dimensions, got shape {shape}")
     b = _arrays.same_float_input(skip, code, func, "skip")
@@ -262,41 +315,35 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
     args.x, args.skip, args.scale = cnp.PyArray_DATA(a), cnp.PyArray_DATA(b), cnp.PyArray_DATA(g)
     args.x_dtype = args.scale_dtype = args.y_dtype = code
     args.epsilon = _epsilon(epsilon, func)
+    args.scale_step = 0
+    mean = None
+    if 1 in outputs:  # before the kernel, whose outputs may be x and skip
+        total = a.astype(np.float32) + b.astype(np.float32)
+        mean = reduce_mean(total if c is None else total + c.astype(np.float32), [len(shape) - 1], threads=threads)
     _run(&args, _arrays.num_threads(threads, func))
-    return _arrays.pick({0: y, 2: inv, 3: s}, outputs)
+    return _arrays.pick({0: y, 1: mean, 2: inv, 3: s}, outputs)
 
 
-cdef cnp.ndarray _affine(object given, tuple shape, tuple normalized, str func, str name):
-    """Scale or bias: contiguous, of the normalized shape, or of x's where it has more than that."""
-    cdef cnp.ndarray a = _arrays.float_input(given, _arrays.FLOATS, func, name)
-    if _arrays.shape_of(a) == normalized:
-        return a
-    for target in (normalized, shape):
-        try:
-            return _arrays.contiguous(np.broadcast_to(a, target))
-        except ValueError:
-            pass
-    raise ValueError(f"{func}: {name}: expected a shape that broadcasts to {normalized}, got {_arrays.shape_of(a)}")
-
-
-cdef dict _layer_norm_float64(x, scale, bias, tuple axes, epsilon, dtype):
-    mean = x.mean(axis=axes, keepdims=True) if x.size else np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)])
-    inv = 1 / np.sqrt(((x - mean) ** 2).mean(axis=axes, keepdims=True) + epsilon) if x.size else np.zeros_like(mean)
-    y = (x - mean) * inv * np.asarray(scale, np.float64)
-    return {0: y if bias is None else y + np.asarray(bias, np.float64), 1: mean.astype(dtype), 2: inv.astype(dtype)}
+cdef dict _layer_norm_float64(cnp.ndarray a, cnp.ndarray s, cnp.ndarray b, tuple axes, epsilon, dtype):
+    x = (<object>a).astype(np.float64)
+    with np.errstate(all="ignore"):
+        mean = x.mean(axis=axes, keepdims=True) if x.size else np.zeros([1 if i in axes else n for i, n in enumerate(x.shape)])
+        inv = 1 / np.sqrt(((x - mean) ** 2).mean(axis=axes, keepdims=True) + epsilon) if x.size else np.zeros_like(mean)
+        y = (x - mean) * inv * (<object>s).astype(np.float64)
+        return {0: y if b is None else y + (<object>b).astype(np.float64), 1: mean.astype(dtype), 2: inv.astype(dtype)}
 
 
 def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type=1, outputs=(0,), out=None, threads=None):
     """Normalize to mean 0 and variance 1 over the axes from `axis` on: ``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``.
 
     ONNX ai.onnx LayerNormalization, since version 17. Everything is computed in float32 and rounded once, the variance from the differences
-    to the mean; float64 goes through NumPy.
+    to the mean; where a type is float64, in float64 through NumPy.
 
     Parameters
     ----------
     x : array, float32, float16, bfloat16 or float64
         At least one dimension, any strides.
-    scale : array, float32, float16 or bfloat16 (float64 with float64)
+    scale : array, float32, float16, bfloat16 or float64
         Broadcasts to ``x.shape[axis:]``, or to ``x.shape``.
     bias : array, as scale, optional
     axis : int, default -1
@@ -330,7 +377,7 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     array([[-1., 12.]], dtype=float32)
     """
     cdef str func = "layer_normalization"
-    cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), s, b, y, mean, inv
+    cdef cnp.ndarray a = _number(x, func, "x"), s, b = None, y, mean, inv
     cdef qk_layer_norm_args args
     cdef tuple shape = _arrays.shape_of(a), normalized, statistics
     cdef int first, n = _arrays.num_threads(threads, func)
@@ -346,15 +393,14 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     normalized = shape[first:]
     args.epsilon = _epsilon(epsilon, func)
     results = {}
-    if a.dtype == np.float64:
-        results = _layer_norm_float64(a, scale, bias, tuple(range(first, len(shape))), epsilon, dtype)
-        if out is not None:
-            y = _arrays.output_of(out, shape, a.dtype, func)
-            y[...] = results[0]
-            results[0] = y
+    s = _affine(_number(scale, func, "scale"), shape, normalized, func, "scale")
+    if bias is not None:
+        b = _affine(_number(bias, func, "bias"), shape, normalized, func, "bias")
+    if _is_double(a) or _is_double(s) or _is_double(b):
+        results = _layer_norm_float64(a, s, b, tuple(range(first, len(shape))), float(epsilon), dtype)
+        if 0 in outputs:
+            results[0] = _out_float64(out, results[0], a.dtype, func, [("x", a), ("scale", s)] + ([] if b is None else [("bias", b)]))
         return _arrays.pick(results, outputs)
-    a = _arrays.float_input(a, _arrays.FLOATS, func, "x")
-    s = _affine(scale, shape, normalized, func, "scale")
     args.y = args.bias = NULL
     args.mean = args.inv = NULL
     args.n = 1
@@ -363,8 +409,7 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     args.rows = a.size // args.n if args.n else 0
     args.scale_step = args.n if _arrays.shape_of(s) != normalized else 0
     args.bias_step = args.bias_dtype = 0
-    if bias is not None:
-        b = _affine(bias, shape, normalized, func, "bias")
+    if b is not None:
         args.bias, args.bias_dtype = cnp.PyArray_DATA(b), _arrays.dtype_code(b)
         args.bias_step = args.n if _arrays.shape_of(b) != normalized else 0
     if 0 in outputs:

@@ -8,6 +8,8 @@ import operator
 import ml_dtypes
 import numpy as np
 
+from qkernels import _conversion
+
 __all__ = ["abs", "and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clip", "cumsum", "equal", "floor", "greater",
            "greater_or_equal", "is_inf", "is_nan", "less", "less_or_equal", "max", "min", "mod", "not_", "or_", "relu", "round", "sign", "topk", "where",
            "xor"]
@@ -499,7 +501,7 @@ def is_nan(x):
 
     Parameters
     ----------
-    x : array, float32, float16, bfloat16 or float64
+    x : array, float32, float16, bfloat16, float64, or float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 and float8_e5m2fnuz of ``ml_dtypes``
 
 
     Returns
@@ -520,7 +522,8 @@ def is_nan(x):
     >>> qkernels.is_nan(np.float32([1, np.nan]))
     array([False,  True])
     """
-    return _ufunc(np.isnan, _array(x, "is_nan", "x", _FLOATS))
+    a = _array(x, "is_nan", "x", _FLOATS + _conversion.FLOAT8)
+    return _ufunc(np.isnan, _conversion.table_values(a) if a.dtype in _conversion.FLOAT8 else a)
 
 
 def floor(x):
@@ -717,7 +720,7 @@ def is_inf(x, *, detect_negative=1, detect_positive=1):
 
     Parameters
     ----------
-    x : array, float32, float16, bfloat16 or float64
+    x : array, float32, float16, bfloat16, float64, or float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 and float8_e5m2fnuz of ``ml_dtypes``
     detect_negative, detect_positive : int, default 1
         0: not the infinities of this sign.
 
@@ -740,7 +743,8 @@ def is_inf(x, *, detect_negative=1, detect_positive=1):
     >>> qkernels.is_inf(np.float32([1, -np.inf, np.inf]), detect_negative=0)
     array([False, False,  True])
     """
-    a = _array(x, "is_inf", "x", _FLOATS)
+    a = _array(x, "is_inf", "x", _FLOATS + _conversion.FLOAT8)
+    a = _conversion.table_values(a) if a.dtype in _conversion.FLOAT8 else a
     infinite = _ufunc(np.isinf, a)
     if not detect_negative:
         infinite = infinite & (a > 0)
@@ -1032,7 +1036,7 @@ def cumsum(x, axis, *, exclusive=0, reverse=0):
         else:
             np.cumsum(v, axis=-1, dtype=wide, out=sums)
         sums = sums[..., ::-1] if reverse else sums
-        return np.ascontiguousarray(np.moveaxis(sums, -1, at).astype(a.dtype))
+        return np.ascontiguousarray(np.moveaxis(_conversion.convert(sums, a.dtype), -1, at))
 
 
 def topk(x, k, *, axis=-1, largest=1, sorted=1, outputs=(0, 1)):

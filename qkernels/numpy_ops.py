@@ -9,7 +9,8 @@ import operator
 
 import numpy as np
 
-from qkernels.layout import cast
+from qkernels._conversion import BF16, convert
+from qkernels.layout import _cast
 
 __all__ = ["cast_like", "concat", "constant", "constant_of_shape", "expand", "flatten", "gather_elements", "gather_nd", "identity", "pad", "range",
            "reshape", "scatter_elements", "scatter_nd", "shape", "size", "slice", "split", "squeeze", "tensor_scatter", "tile", "transpose", "trilu",
@@ -72,7 +73,7 @@ def _native(a):
 def cast_like(x, target_type, *, saturate=1, round_mode="up"):
     """The elements of `x` in the type of `target_type`.
 
-    ONNX ai.onnx CastLike, since version 15.
+    ONNX ai.onnx CastLike, since version 15, as far as version 25.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def cast_like(x, target_type, *, saturate=1, round_mode="up"):
     target_type : array
         Only its dtype matters.
     saturate, round_mode
-        Of conversions to 8-bit floats, which are not offered: without effect.
+        As in `cast`, for results in 8-bit floats.
 
     Returns
     -------
@@ -93,7 +94,8 @@ def cast_like(x, target_type, *, saturate=1, round_mode="up"):
     >>> qkernels.cast_like(np.float32([1.5]), np.int64([0]))
     array([1])
     """
-    return cast(x, _array(target_type, "cast_like", "target_type").dtype)
+    func = "cast_like"
+    return _cast(x, _array(target_type, func, "target_type").dtype, saturate, round_mode, None, None, func, "target_type")
 
 
 def concat(*inputs, axis):
@@ -460,8 +462,8 @@ def range(start, limit, delta, *, stash_type=1):
     ----------
     start, limit, delta : array of one element
         Of one dtype.
-    stash_type : int, default 1
-        float16 and bfloat16 are counted in this type: float32, the only one.
+    stash_type : {1, 11}, default 1
+        ONNX's type in which float16 and bfloat16 are counted: 1 for float32, 11 for float64. Other types do not ask.
 
     Returns
     -------
@@ -481,12 +483,13 @@ def range(start, limit, delta, *, stash_type=1):
     func = "range"
     arrays = [_native(_array(x, func, name)) for x, name in ((start, "start"), (limit, "limit"), (delta, "delta"))]
     dtype = arrays[0].dtype
-    if stash_type != 1:
-        raise ValueError(f"{func}: stash_type: expected 1 (float32), got {stash_type}")
+    narrow = dtype == np.float16 or dtype == BF16
+    if narrow and stash_type not in (1, 11):
+        raise ValueError(f"{func}: stash_type: expected 1 (float32) or 11 (float64), got {stash_type}")
     for a, name in zip(arrays, ("start", "limit", "delta"), strict=True):
         if a.size != 1:
             raise ValueError(f"{func}: {name}: expected one element, got shape {a.shape}")
-        if a.dtype != dtype or dtype.kind not in "iufV":
+        if a.dtype != dtype or dtype.kind not in "iuf" and dtype != BF16:
             raise TypeError(f"{func}: {name}: expected numbers of one dtype, got {dtype} for start and {a.dtype}")
     if dtype.kind in "iu":
         first, last, step = (int(a.reshape(())) for a in arrays)
@@ -494,12 +497,12 @@ def range(start, limit, delta, *, stash_type=1):
             raise ValueError(f"{func}: delta: expected a number other than 0, got 0")
         count = max(-((first - last) // step), 0)
         return (np.arange(count, dtype=np.int64) * step + first).astype(dtype)
-    wide = np.float64 if dtype == np.float64 else np.float32
+    wide = np.float64 if dtype == np.float64 or narrow and stash_type == 11 else np.float32
     first, last, step = (a.reshape(()).astype(wide) for a in arrays)
     if step == 0 or not np.isfinite([first, last, step]).all():
         raise ValueError(f"{func}: delta: expected finite numbers and a delta other than 0, got {first}, {last}, {step}")
     count = max(math.ceil((np.float64(last) - np.float64(first)) / np.float64(step)), 0)
-    return (np.arange(count).astype(wide) * step + first).astype(dtype)
+    return convert(np.arange(count).astype(wide) * step + first, dtype)
 
 
 def reshape(data, shape, *, allowzero=0):

@@ -10,6 +10,7 @@ from qkernels cimport _arrays, _runtime
 import ml_dtypes
 import numpy as np
 
+from qkernels import _conversion
 from qkernels.matmul import matmul
 
 cnp.import_array()
@@ -25,6 +26,7 @@ cdef extern from "quantization/quantization.h" nogil:
     ctypedef struct qk_integer_args:
         const uint8_t *a
         const uint8_t *b
+        const uint8_t *packed
         void *y
         const int32_t *a_zero
         const int32_t *b_zero
@@ -41,6 +43,7 @@ cdef extern from "quantization/quantization.h" nogil:
         int64_t batches, m, n, k, a_rows, b_k_stride, b_n_stride
     void qk_range(int isa, int threads, const float *x, int64_t n, float *low, float *high)
     void qk_integer_matmul(int isa, int threads, const qk_integer_args *args)
+    void qk_integer_pack(int isa, int threads, const qk_integer_args *args, uint8_t *panels)
     int QK_I8, QK_U8, QK_I16, QK_U16, QK_I32, QK_I4, QK_U4, QK_I2, QK_U2, QK_VALUE
     void qk_dequantize(int isa, int threads, const qk_linear_args *args)
     void qk_quantize(int isa, int threads, const qk_linear_args *args)
@@ -51,21 +54,12 @@ cdef enum:
     PRODUCTS = 1 << 20
     RUN = 1 << 12
 
-_E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
-# the kernels' own types of codes, and those that go through tables and ml_dtypes' conversions
+_E8M0, _SMALL_FLOATS = _conversion.E8M0, _conversion.SMALL_FLOATS
+# the kernels' own types of codes; the small floats go through tables and ml_dtypes' conversions
 _CODES = {np.dtype(t): code for t, code in (
     (np.int8, QK_I8), (np.uint8, QK_U8), (np.int16, QK_I16), (np.uint16, QK_U16), (np.int32, QK_I32), (ml_dtypes.int4, QK_I4),
     (ml_dtypes.uint4, QK_U4), (ml_dtypes.int2, QK_I2), (ml_dtypes.uint2, QK_U2))}
-_SMALL_FLOATS = tuple([np.dtype(t) for t in (
-    ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float4_e2m1fn,
-    ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)])
 _QUANTIZED = tuple([t for t in _CODES if t != np.int32]) + _SMALL_FLOATS
-# onnx.TensorProto.DataType
-_NUMBERS = {number: np.dtype(t) for number, t in (
-    (1, np.float32), (2, np.uint8), (3, np.int8), (4, np.uint16), (5, np.int16), (6, np.int32), (10, np.float16), (16, ml_dtypes.bfloat16),
-    (17, ml_dtypes.float8_e4m3fn), (18, ml_dtypes.float8_e4m3fnuz), (19, ml_dtypes.float8_e5m2), (20, ml_dtypes.float8_e5m2fnuz),
-    (21, ml_dtypes.uint4), (22, ml_dtypes.int4), (23, ml_dtypes.float4_e2m1fn), (24, ml_dtypes.float8_e8m0fnu), (25, ml_dtypes.uint2),
-    (26, ml_dtypes.int2), (27, ml_dtypes.float6_e2m3fn), (28, ml_dtypes.float6_e3m2fn))}
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
@@ -74,7 +68,7 @@ cdef object _dtype_of(object value, tuple offered, str func, str name):
     if value is None or isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0:
         return None
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        dtype = _NUMBERS.get(int(value))
+        dtype = _conversion.DTYPES.get(int(value))
     else:
         try:
             dtype = np.dtype(value)
@@ -83,12 +77,6 @@ cdef object _dtype_of(object value, tuple offered, str func, str name):
     if dtype not in offered or dtype is None:
         raise TypeError(f"{func}: {name}: expected one of {', '.join([t.name for t in offered])}, got {value}")
     return dtype
-
-
-cdef cnp.ndarray _table_values(cnp.ndarray a):
-    """Float32 values of an array of a small float type, by a table of its 256 bytes."""
-    table = np.arange(256, dtype=np.uint8).view(a.dtype).astype(np.float32)
-    return np.asarray(table[(<object>a).view(np.uint8)])
 
 
 cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object axis, object block_size, str func, str scale_name) except -1:
@@ -115,7 +103,7 @@ cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object a
         if scale_shape != (n,):
             raise ValueError(f"{func}: {scale_name}: expected a scalar or shape ({n},) for axis {ax} of {shape}, got {scale_shape}")
         args.outer_step = 0
-        if inner == 1: # scales along the row
+        if inner == 1:  # scales along the row
             args.vector, args.runs, args.length, args.last, args.step = 1, args.outer, n, n, 0
             args.outer = 1
         else:
@@ -137,7 +125,7 @@ cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object a
 cdef cnp.ndarray _scale_input(object scale, str func, str name):
     cdef cnp.ndarray s = _arrays.as_array(scale, func, name)
     if s.dtype == _E8M0:
-        return _table_values(s)
+        return _conversion.table_values(s)
     if s.dtype not in _FLOATS:
         raise TypeError(f"{func}: {name}: expected dtype float32, float16, bfloat16 or float8_e8m0fnu, got {s.dtype}")
     return _arrays.contiguous(s)
@@ -222,7 +210,7 @@ def dequantize_linear(x, x_scale, x_zero_point=None, *, axis=1, block_size=0, ou
             _arrays.check_overlap(y, z, False, func, "x_zero_point")
     args.code = _CODES.get(dtype, QK_VALUE)
     if args.code == QK_VALUE:
-        a, z = _table_values(a), None if z is None else _table_values(z)
+        a, z = _conversion.table_values(a), None if z is None else _conversion.table_values(z)
     if not y.size:
         return y
     args.x, args.scale, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s), cnp.PyArray_DATA(y)
@@ -302,7 +290,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     elif result is None:
         result = np.dtype(np.uint8)
     if getattr(y_scale, "dtype", None) == np.int32:
-        if division is None: # quotients of integers: exact enough in float64, then as values already divided
+        if division is None:  # quotients of integers: exact enough in float64, then as values already divided
             s = np.asarray(y_scale)
             _lay_out(&args, _arrays.shape_of(a), _arrays.shape_of(s), axis, block_size, func, "y_scale")
             return _divide_by_integers(a, s, y_zero_point, axis, block_size, result, saturate, out, threads)
@@ -329,7 +317,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     args.code = _CODES.get(result, QK_VALUE)
     values = y
     if args.code == QK_VALUE:
-        values, z = np.empty(_arrays.shape_of(a), np.float32), None if z is None else _table_values(z)
+        values, z = np.empty(_arrays.shape_of(a), np.float32), None if z is None else _conversion.table_values(z)
     args.x, args.scale, args.y = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s), cnp.PyArray_DATA(values)
     args.zero = NULL if z is None else cnp.PyArray_DATA(z)
     args.value_dtype, args.scale_dtype, args.precision = _arrays.dtype_code(a), _arrays.dtype_code(s), _FLOATS.index(division)
@@ -337,11 +325,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     with nogil:
         qk_quantize(_runtime.isa(), n_threads, &args)
     if args.code == QK_VALUE:
-        if saturate or result.name.startswith(("float4", "float6")):
-            limits = ml_dtypes.finfo(result)
-            np.clip(values, np.float32(limits.min), np.float32(limits.max), out=values)
-        with np.errstate(all="ignore"):
-            y[...] = values.astype(result)
+        y[...] = _conversion.convert(values, result, saturate)
     return y
 
 
@@ -431,7 +415,7 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
     zero_points : array of data's dtype, optional
         scales' shape; for uint8 packed along the last axis as data is. Default ``2**(bits - 1)`` for uint8, 0 for the other types.
     bits : {2, 4, 8}, default 4
-        For uint8 only.
+        Of uint8's codes. uint4 and int4 have 4; the float types and int8 do not ask.
     block_size : int, default 128
         A power of two, at least 16; for the float types also 0, one block along the axis.
     quantize_axis : int, default 1
@@ -461,7 +445,7 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
     cdef cnp.ndarray a = _arrays.as_array(data, func, "data"), index = _arrays.int_input(indices, func, "indices"), y
     cdef int g_axis, q_axis, rank = a.ndim, per = 1
     kind = a.dtype
-    is_float = kind in _SMALL_FLOATS[:5]
+    is_float = kind in (*_conversion.FLOAT8, np.dtype(ml_dtypes.float4_e2m1fn))
     if not is_float and kind not in (np.uint8, np.int8, ml_dtypes.uint4, ml_dtypes.int4):
         raise TypeError(f"{func}: data: expected dtype uint8, int8, uint4, int4, a float8 or float4_e2m1fn, got {kind}")
     if not rank:
@@ -478,6 +462,8 @@ def gather_block_quantized(data, indices, scales, zero_points=None, *, bits=4, b
             raise ValueError(f"{func}: quantize_axis: expected another axis than gather_axis for packed codes, got {quantize_axis}")
         shape[rank - 1] *= per
         kind = np.dtype({2: ml_dtypes.uint2, 4: ml_dtypes.uint4, 8: np.uint8}[bits])
+    elif kind in (ml_dtypes.uint4, ml_dtypes.int4) and bits != 4:
+        raise ValueError(f"{func}: bits: expected 4 for {kind}, got {bits}")
     if isinstance(block_size, bool) or not hasattr(block_size, "__index__"):
         raise TypeError(f"{func}: block_size: expected an int, got {type(block_size).__name__}")
     if not (block_size == 0 and is_float) and (block_size < 16 or block_size & (block_size - 1)):
@@ -547,10 +533,14 @@ cdef object _spread(object a, int per, int64_t last):
     return np.ascontiguousarray(wide[..., :last])
 
 
+cdef bint _is_byte(cnp.ndarray a):
+    return cnp.PyArray_TYPE(a) == cnp.NPY_UINT8 or cnp.PyArray_TYPE(a) == cnp.NPY_INT8
+
+
 cdef object _matrix(object x, str func, str name):
     """(array of uint8 or int8 with at least two dimensions, whether it was a vector, is it signed)."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, name)
-    if a.dtype != np.uint8 and a.dtype != np.int8:
+    if not _is_byte(a):
         raise TypeError(f"{func}: {name}: expected dtype uint8 or int8, got {a.dtype}")
     if a.ndim == 0:
         raise ValueError(f"{func}: {name}: expected at least 1 dimension, got a 0-d array")
@@ -558,17 +548,34 @@ cdef object _matrix(object x, str func, str name):
 
 
 cdef cnp.ndarray _per_line(object value, tuple lead, int64_t count, bint rows, object dtype, object kept, str func, str name):
-    """A scale or zero point for each row of a (or column of b): (prod(lead) * count) elements of type `kept`."""
-    cdef cnp.ndarray v = _arrays.as_array(value, func, name)
+    """A scale or zero point for each row of a (or column of b): (prod(lead) * count) elements of type `kept`, float32 or int32; None is 0."""
+    cdef cnp.ndarray v, filled
+    cdef cnp.npy_intp total = count, i
+    cdef int32_t whole
+    cdef float real
+    for size in lead:
+        total *= size
+    if value is None:
+        return np.zeros(total, kept)
+    v = _arrays.as_array(value, func, name)
     if dtype is not None and v.dtype != dtype:
         raise TypeError(f"{func}: {name}: expected dtype {dtype}, got {v.dtype}")
     if dtype is None and v.dtype not in _FLOATS:
         raise TypeError(f"{func}: {name}: expected dtype float32, float16 or bfloat16, got {v.dtype}")
+    if v.size == 1:
+        filled = cnp.PyArray_EMPTY(1, &total, cnp.NPY_FLOAT32 if kept is np.float32 else cnp.NPY_INT32, 0)
+        if kept is np.float32:
+            real = v.item()
+            for i in range(total):
+                (<float *>cnp.PyArray_DATA(filled))[i] = real
+        else:
+            whole = v.item()
+            for i in range(total):
+                (<int32_t *>cnp.PyArray_DATA(filled))[i] = whole
+        return filled
     given = _arrays.shape_of(v)
     wide = (<object>v).astype(kept)
-    if v.size == 1:
-        wide = wide.reshape(())
-    elif given != (count,):
+    if given != (count,):
         full = lead + (count, 1)
         if not rows:
             full = lead + (1, count)
@@ -581,10 +588,12 @@ cdef cnp.ndarray _per_line(object value, tuple lead, int64_t count, bint rows, o
 
 cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, object a_scale, object b_scale, object y_scale, object y_zero,
                             object out, object threads, str func):
-    cdef cnp.ndarray x = _matrix(a, func, "a"), w = _matrix(b, func, "b"), y, az, bz, sa = None, sb = None, a_batch, b_batch, b_columns
+    cdef PackedInt8Matrix ready = b if isinstance(b, PackedInt8Matrix) else None
+    cdef cnp.ndarray x = _matrix(a, func, "a"), w = _matrix(b, func, "b") if ready is None else ready._shaped
+    cdef cnp.ndarray y, az, bz, sa = None, sb = None, a_batch, b_batch, b_columns
     cdef qk_integer_args args
     cdef int n_threads = _arrays.num_threads(threads, func)
-    cdef int64_t rows_bytes, sums_bytes, panel_bytes, tasks
+    cdef int64_t rows_bytes, sums_bytes, panel_bytes, tasks, first = 0
     cdef void *scratch = NULL
     a_type, b_type = x.dtype, w.dtype
     a_shape, b_shape = _arrays.shape_of(x), _arrays.shape_of(w)
@@ -599,11 +608,11 @@ cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, ob
         raise ValueError(f"{func}: b: expected shape ({'' if w.ndim == 2 else '..., '}{args.k}, N) for a of shape {a_shape}, got {b_shape}")
     a_lead, b_lead = _arrays.shape_of(x)[:x.ndim - 2], _arrays.shape_of(w)[:w.ndim - 2]
     try:
-        lead = np.broadcast_shapes(a_lead, b_lead)
+        lead = np.broadcast_shapes(a_lead, b_lead) if b_lead else a_lead
     except ValueError:
         raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
-    az = _per_line(np.zeros((), a_type) if a_zero is None else a_zero, a_lead, args.m, True, a_type, np.int32, func, "a_zero_point")
-    bz = _per_line(np.zeros((), b_type) if b_zero is None else b_zero, b_lead, args.n, False, b_type, np.int32, func, "b_zero_point")
+    az = _per_line(a_zero, a_lead, args.m, True, a_type, np.int32, func, "a_zero_point")
+    bz = _per_line(b_zero, b_lead, args.n, False, b_type, np.int32, func, "b_zero_point")
     args.a_scale = args.b_scale = NULL
     args.y_code, args.y_zero, args.y_scale = QK_I32, 0, 1
     result = np.dtype(np.int32)
@@ -617,22 +626,28 @@ cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, ob
     y = _arrays.output_of(out, lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,)), result, func)
     if out is not None:
         for other, name in ((a, "a"), (b, "b")):
-            if np.may_share_memory(y, other):
+            if not isinstance(other, PackedInt8Matrix) and np.may_share_memory(y, other):
                 raise ValueError(f"{func}: out: overlaps {name}")
     if not y.size:
         return y
+    args.packed = NULL
+    if ready is not None:
+        args.packed = <const uint8_t *>cnp.PyArray_DATA(ready._panels)
     args.a_rows = args.m
     for size in a_lead:
         args.a_rows *= size
-    if w.size == args.k * args.n and lead == a_lead: # without batches in b, a's are rows
+    if w.size == args.k * args.n and lead == a_lead:  # without batches in b, a's are rows
         args.m, lead, a_lead, b_lead = args.a_rows, (), (), ()
         w = w.reshape(args.k, args.n) if w.ndim > 2 else w
-    a_batch = _batches(a_lead, lead, args.m)
-    b_columns = _batches(b_lead, lead, args.n)
-    b_batch = _strided_batches(b_lead, lead, (<object>w).strides)
-    args.batches = a_batch.size
-    args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_batch), <const int64_t *>cnp.PyArray_DATA(b_batch)
-    args.b_columns = <const int64_t *>cnp.PyArray_DATA(b_columns)
+    args.batches = 1
+    args.a_batch = args.b_batch = args.b_columns = &first
+    if lead:
+        a_batch = _batches(a_lead, lead, args.m)
+        b_columns = _batches(b_lead, lead, args.n)
+        b_batch = _strided_batches(b_lead, lead, (<object>w).strides)
+        args.batches = a_batch.size
+        args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_batch), <const int64_t *>cnp.PyArray_DATA(b_batch)
+        args.b_columns = <const int64_t *>cnp.PyArray_DATA(b_columns)
     args.a, args.b, args.y = <const uint8_t *>cnp.PyArray_DATA(x), <const uint8_t *>cnp.PyArray_DATA(w), cnp.PyArray_DATA(y)
     args.a_zero, args.b_zero = <const int32_t *>cnp.PyArray_DATA(az), <const int32_t *>cnp.PyArray_DATA(bz)
     args.a_signed, args.b_signed = a_type == np.int8, b_type == np.int8
@@ -643,7 +658,7 @@ cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, ob
         n_threads = <int>tasks
     rows_bytes = (args.a_rows * ((args.k + 3) // 4 * 4) + 63) // 64 * 64
     sums_bytes = (args.a_rows * 4 + 63) // 64 * 64
-    panel_bytes = n_threads * 4 * (64 + 64 * ((args.k + 3) // 4))
+    panel_bytes = n_threads * 4 * (64 + 64 * ((args.k + 3) // 4)) if ready is None else 0
     if posix_memalign(&scratch, 64, rows_bytes + sums_bytes + panel_bytes + 64):
         raise MemoryError(f"{func}: {rows_bytes + sums_bytes + panel_bytes} bytes of scratch")
     args.rows = <uint8_t *>scratch
@@ -673,6 +688,103 @@ cdef cnp.ndarray _batches(tuple own, tuple lead, int64_t lines):
     return _strided_batches(own, lead, tuple(strides))
 
 
+cdef class PackedInt8Matrix:
+    """A constant uint8 or int8 matrix prepared once for integer products: what `matmul_integer` and `qlinear_matmul` take as `b`.
+
+    Immutable; one packed form for all instruction sets, of one byte for each element and 4 for the sum of each column.
+
+    Parameters
+    ----------
+    b : array (K, N), uint8 or int8
+        Any strides.
+    threads : int, optional
+        For packing.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> w = qkernels.PackedInt8Matrix(np.int8([[1, -2], [3, 4]]))
+    >>> w(np.uint8([[1, 2]]), np.uint8([1]))
+    array([[3, 4]], dtype=int32)
+    >>> qkernels.matmul_integer(np.uint8([[1, 2]]), w, np.uint8([1]))
+    array([[3, 4]], dtype=int32)
+    """
+
+    cdef cnp.ndarray _panels, _shaped
+
+    def __cinit__(self, *args, **kwargs):
+        # an object made by __new__ alone is an empty matrix
+        self._panels, self._shaped = np.empty((0, 64), np.uint8), np.empty((0, 0), np.uint8)
+
+    def __init__(self, b, *, threads=None):
+        cdef str func = "PackedInt8Matrix"
+        cdef cnp.ndarray w = _matrix(b, func, "b")
+        cdef qk_integer_args args
+        cdef int64_t first = 0
+        cdef uint8_t *panels
+        cdef int n_threads = _arrays.num_threads(threads, func)
+        if w.ndim != 2:
+            raise ValueError(f"{func}: b: expected 2 dimensions, got shape {_arrays.shape_of(w)}")
+        args.k, args.n, args.b_signed = w.shape[0], w.shape[1], w.dtype == np.int8
+        args.b, args.b_batch = <const uint8_t *>cnp.PyArray_DATA(w), &first
+        args.b_k_stride, args.b_n_stride = w.strides[0], w.strides[1]
+        self._panels = _arrays.aligned_empty(((args.n + 15) // 16, 64 + 64 * ((args.k + 3) // 4)), np.uint8)
+        self._shaped = np.broadcast_to(np.zeros((), w.dtype), (args.k, args.n))  # shape and type, no elements of its own
+        panels = <uint8_t *>cnp.PyArray_DATA(self._panels)
+        n_threads = _arrays.worth(n_threads, args.k * args.n, GRAIN)
+        with nogil:
+            qk_integer_pack(_runtime.isa(), n_threads, &args, panels)
+
+    @property
+    def shape(self):
+        """(K, N): rows and columns of b."""
+        return _arrays.shape_of(self._shaped)
+
+    @property
+    def dtype(self):
+        """b's dtype."""
+        return self._shaped.dtype
+
+    @property
+    def nbytes(self):
+        """Bytes of the packed matrix."""
+        return self._panels.nbytes
+
+    @property
+    def buffers(self):
+        """The packed array, read-only: panels of 16 columns, their sums first."""
+        view = (<object>self._panels).view()
+        view.flags.writeable = False
+        return (view,)
+
+    def __repr__(self):
+        return f"PackedInt8Matrix(K={self.shape[0]}, N={self.shape[1]}, dtype={self.dtype}, nbytes={self.nbytes})"
+
+    def __call__(self, a, a_zero_point=None, b_zero_point=None, *, out=None, threads=None):
+        """`matmul_integer` with this matrix.
+
+        Parameters
+        ----------
+        a, a_zero_point, b_zero_point, out, threads
+            As in `matmul_integer`.
+
+        Returns
+        -------
+        ndarray int32 (..., M, N)
+        """
+        return _integer_matmul(a, self, a_zero_point, b_zero_point, None, None, None, None, out, threads, "PackedInt8Matrix")
+
+    def unpack(self):
+        """The matrix again, (K, N)."""
+        k, n = self.shape
+        codes = self._panels[:, 64:].reshape((n + 15) // 16, (k + 3) // 4, 16, 4).transpose(1, 3, 0, 2).reshape((k + 3) // 4 * 4, (n + 15) // 16 * 16)
+        return (codes[:k, :n] ^ np.uint8(0 if self.dtype == np.int8 else 128)).view(self.dtype)
+
+
 def matmul_integer(a, b, a_zero_point=None, b_zero_point=None, *, out=None, threads=None):
     """Matrix product of 8-bit integers less their zero points, exact in int32.
 
@@ -681,8 +793,8 @@ def matmul_integer(a, b, a_zero_point=None, b_zero_point=None, *, out=None, thre
     Parameters
     ----------
     a : array (..., M, K) or (K,), uint8 or int8
-    b : array (..., K, N) or (K,), uint8 or int8
-        Leading dimensions broadcast against a's, as in NumPy.
+    b : array (..., K, N) or (K,), uint8 or int8; or PackedInt8Matrix
+        Leading dimensions broadcast against a's, as in NumPy. A matrix that stays is prepared once.
     a_zero_point : array of a's dtype, optional
         One element; (M,), one for each row; or (..., M, 1) with a's leading dimensions or ones.
     b_zero_point : array of b's dtype, optional
@@ -718,7 +830,7 @@ def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, 
     Parameters
     ----------
     a, b : array, uint8 or int8
-        As in `matmul_integer`; also float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 and float8_e5m2fnuz of ``ml_dtypes``.
+        As in `matmul_integer`, b also a PackedInt8Matrix; also float8_e4m3fn, float8_e4m3fnuz, float8_e5m2 and float8_e5m2fnuz of ``ml_dtypes``.
     a_scale, b_scale : array, float32, float16 or bfloat16
         One element, or one for each row of a and each column of b: (M,) or (..., M, 1), (N,) or (..., 1, N).
     a_zero_point, b_zero_point : array of a's and b's dtype
@@ -754,13 +866,15 @@ def qlinear_matmul(a, a_scale, a_zero_point, b, b_scale, b_zero_point, y_scale, 
     for value, name in ((ys, "y_scale"), (yz, "y_zero_point")):
         if value.size != 1:
             raise ValueError(f"{func}: {name}: expected one element, got shape {value.shape}")
-    x, w = _arrays.as_array(a, func, "a"), _arrays.as_array(b, func, "b")
-    small = _SMALL_FLOATS[:4]
-    for value, name in ((x, "a"), (w, "b"), (yz, "y_zero_point")):
-        if value.dtype not in small and value.dtype != np.uint8 and value.dtype != np.int8:
-            raise TypeError(f"{func}: {name}: expected dtype uint8, int8 or a float8, got {value.dtype}")
-    if x.dtype not in small and w.dtype not in small and yz.dtype not in small:
+    packed = isinstance(b, PackedInt8Matrix)
+    x, w = _arrays.as_array(a, func, "a"), (<PackedInt8Matrix>b)._shaped if packed else _arrays.as_array(b, func, "b")
+    if not _is_byte(x) or not _is_byte(w) or not _is_byte(yz):
+        for value, name in ((x, "a"), (w, "b"), (yz, "y_zero_point")):
+            if value.dtype not in _conversion.FLOAT8 and not _is_byte(value):
+                raise TypeError(f"{func}: {name}: expected dtype uint8, int8 or a float8, got {value.dtype}")
+    else:
         return _integer_matmul(a, b, a_zero_point, b_zero_point, a_scale, b_scale, ys, yz, out, threads, func)
+    w = b.unpack() if packed else w
     wide = []
     for value, scale, zero, name, rows in ((x, a_scale, a_zero_point, "a", True), (w, b_scale, b_zero_point, "b", False)):
         if value.ndim == 0:

@@ -63,7 +63,8 @@ cdef object _with_numpy(int op, cnp.ndarray x, tuple axes, bint keepdims):
             return np.add.reduce(x, axis=axes, keepdims=keepdims) / np.float64(count)
     if not count:
         raise ValueError(f"reduce_mean: x: the mean of no {dtype} does not exist, got shape {_arrays.shape_of(x)}")
-    total = np.add.reduce(x.astype(object), axis=axes, keepdims=keepdims) if dtype.itemsize == 8 else np.add.reduce(x, axis=axes, keepdims=keepdims, dtype=np.int64)
+    form = dict(axis=axes, keepdims=keepdims)
+    total = np.add.reduce(x.astype(object), **form) if dtype.itemsize == 8 else np.add.reduce(x, dtype=np.int64, **form)
     quotient = abs(total) // count
     return np.asarray(np.where(total < 0, -quotient, quotient), dtype)
 
@@ -98,7 +99,7 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
     if not y.size:
         return y
     if kept and (reduced and max(kept) > reduced[len(reduced) - 1]) and reduced[len(reduced) - 1] - reduced[0] == len(reduced) - 1:
-        for i in range(reduced[len(reduced) - 1] + 1, rank): # neighbours within: columns
+        for i in range(reduced[len(reduced) - 1] + 1, rank):  # neighbours within: columns
             args.inner *= shape[i]
     else:
         order = kept + reduced

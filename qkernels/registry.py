@@ -12,7 +12,8 @@ _INTEGERS = NUMBERS[4:]
 _BOOL = ("bool",)
 CODES = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
          "float8_e5m2fnuz", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn")
-_MOVED = (*FLOATS, "float64", "int8", "int32", "int64", "bool")
+_PRODUCTS = (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64")
+EVERY = (*NUMBERS, "bool", *CODES[5:], "float8_e8m0fnu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,16 +83,16 @@ KERNELS = (
     Kernel("gelu", "elementwise", WITH_DOUBLE, "x · Φ(x), or its tanh approximation", "", "Gelu", (20,)),
     Kernel("contrib.gelu", "elementwise", WITH_DOUBLE, "x · Φ(x)", "com.microsoft", "Gelu", (1,)),
     Kernel("quick_gelu", "elementwise", WITH_DOUBLE, "x · sigmoid(1.702 · x)", "com.microsoft", "QuickGelu", (1,)),
-    Kernel("bias_gelu", "elementwise", FLOATS, "gelu(x + bias)", "com.microsoft", "BiasGelu", (1,)),
-    Kernel("fast_gelu", "elementwise", FLOATS, "gelu(x + bias) by tanh", "com.microsoft", "FastGelu", (1,)),
+    Kernel("bias_gelu", "elementwise", WITH_DOUBLE, "gelu(x + bias)", "com.microsoft", "BiasGelu", (1,)),
+    Kernel("fast_gelu", "elementwise", WITH_DOUBLE, "gelu(x + bias) by tanh", "com.microsoft", "FastGelu", (1,)),
     # layout
-    Kernel("gather", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "rows of an array, or of packed weights, by index",
+    Kernel("gather", "layout", EVERY, "rows of an array, or of packed weights, by index",
            "", "Gather", (13,), layout=True),
-    Kernel("cast", "layout", (*FLOATS, "float64", "int8", "int32", "int64"), "conversion between element types",
+    Kernel("cast", "layout", EVERY, "conversion between element types",
            "", "Cast", (13, 19, 21, 23, 24, 25, 28), layout=True),
     # normalization
-    Kernel("rms_normalization", "normalization", FLOATS, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
-    Kernel("simplified_layer_normalization", "normalization", FLOATS, "the same, with the inverse root as second output",
+    Kernel("rms_normalization", "normalization", WITH_DOUBLE, "x / sqrt(mean(x²) + ε) · scale", "", "RMSNormalization", (23,)),
+    Kernel("simplified_layer_normalization", "normalization", WITH_DOUBLE, "the same, with the inverse root as second output",
            "", "SimplifiedLayerNormalization", (1,)),
     Kernel("skip_simplified_layer_normalization", "normalization", FLOATS, "residual sum and RMS normalization in one pass",
            "com.microsoft", "SkipSimplifiedLayerNormalization", (1,)),
@@ -101,8 +102,8 @@ KERNELS = (
     Kernel("reduce_mean", "reduction", (*WITH_DOUBLE, "int32", "int64", "uint32", "uint64"), "mean over axes, rounded once", "", "ReduceMean", (13, 18)),
     Kernel("reduce_max", "reduction", (*NUMBERS, "bool"), "maximum over axes, NaN before all", "", "ReduceMax", (13, 18, 20)),
     # matmul
-    Kernel("matmul", "matmul", FLOATS, "matrix product with NumPy's batches", "", "MatMul", (13,)),
-    Kernel("gemm", "matmul", FLOATS, "α · A' · B' + β · C", "", "Gemm", (13,)),
+    Kernel("matmul", "matmul", _PRODUCTS, "matrix product with NumPy's batches; float64 and integers by NumPy", "", "MatMul", (13,)),
+    Kernel("gemm", "matmul", _PRODUCTS, "α · A' · B' + β · C; float64 and integers by NumPy", "", "Gemm", (13,)),
     Kernel("PackedMatrix", "matmul", FLOATS, "a constant float32, float16 or bfloat16 matrix, prepared for products"),
     # matmul_nbits
     Kernel("matmul_nbits", "matmul_nbits", FLOATS, "product with block-quantized weights", "com.microsoft", "MatMulNBits", (1,)),
@@ -110,7 +111,7 @@ KERNELS = (
     Kernel("PackedInt8Rows", "matmul_nbits", FLOATS, "int8 weights with a scale per output row, prepared for products"),
     Kernel("quantize_nbits", "matmul_nbits", FLOATS, "weights to 2, 4 or 8 bits in blocks, rounded to nearest"),
     # quantization
-    Kernel("quantize_linear", "quantization", FLOATS, "codes of values by a scale and a zero point; float results through ml_dtypes",
+    Kernel("quantize_linear", "quantization", (*FLOATS, "int32"), "codes of values by a scale and a zero point; float results through ml_dtypes",
            "", "QuantizeLinear", (13, 19, 21, 23, 24, 25, 28)),
     Kernel("dequantize_linear", "quantization", CODES, "values of codes; float codes through a table", "", "DequantizeLinear",
            (13, 19, 21, 23, 24, 25, 28)),
@@ -118,6 +119,7 @@ KERNELS = (
     Kernel("matmul_integer", "quantization", ("uint8", "int8"), "8-bit product, exact in int32", "", "MatMulInteger", (10,)),
     Kernel("qlinear_matmul", "quantization", ("uint8", "int8", *CODES[9:13]), "8-bit product with a quantized result; float8 through float32",
            "", "QLinearMatMul", (10, 21)),
+    Kernel("PackedInt8Matrix", "quantization", ("uint8", "int8"), "a constant 8-bit matrix, prepared for integer products"),
     Kernel("gather_block_quantized", "quantization", (*CODES[:2], "int4", "uint4", *CODES[9:14]), "entries of block-quantized data, dequantized",
            "com.microsoft", "GatherBlockQuantized", (1,)),
     Kernel("pack_int4", "quantization", ("int4", "uint4"), "4-bit elements as bytes, low nibble first", layout=True),
@@ -132,30 +134,30 @@ KERNELS = (
     Kernel("softmax", "softmax", WITH_DOUBLE, "exponentials that sum to 1 along an axis", "", "Softmax", (13,)),
     Kernel("log_softmax", "softmax", WITH_DOUBLE, "the logarithm of softmax", "", "LogSoftmax", (13,)),
     # numpy: views and bookkeeping, NumPy itself
-    Kernel("cast_like", "numpy", _MOVED, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
-    Kernel("concat", "numpy", _MOVED, "arrays joined along an axis", "", "Concat", (13,), layout=True),
-    Kernel("constant", "numpy", _MOVED, "a constant", "", "Constant", (13, 19, 21, 23, 24, 25), layout=True),
-    Kernel("constant_of_shape", "numpy", _MOVED, "an array of one value", "", "ConstantOfShape", (9, 20, 21, 23, 24, 25), layout=True),
-    Kernel("expand", "numpy", _MOVED, "broadcasting, as a view", "", "Expand", (13,), layout=True),
-    Kernel("flatten", "numpy", _MOVED, "a matrix of the leading and the other axes", "", "Flatten", (13, 21, 23, 24, 25), layout=True),
-    Kernel("gather_elements", "numpy", _MOVED, "elements by index along an axis", "", "GatherElements", (13,), layout=True),
-    Kernel("gather_nd", "numpy", _MOVED, "slices by index tuples", "", "GatherND", (13,), layout=True),
-    Kernel("identity", "numpy", _MOVED, "the array itself", "", "Identity", (13, 14, 16, 19, 21, 23, 24, 25), layout=True),
-    Kernel("pad", "numpy", _MOVED, "growth at the ends, or cuts", "", "Pad", (13, 18, 19, 21, 23, 24, 25), layout=True),
+    Kernel("cast_like", "numpy", EVERY, "conversion to the element type of another array", "", "CastLike", (15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("concat", "numpy", EVERY, "arrays joined along an axis", "", "Concat", (13,), layout=True),
+    Kernel("constant", "numpy", EVERY, "a constant", "", "Constant", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("constant_of_shape", "numpy", EVERY, "an array of one value", "", "ConstantOfShape", (9, 20, 21, 23, 24, 25), layout=True),
+    Kernel("expand", "numpy", EVERY, "broadcasting, as a view", "", "Expand", (13,), layout=True),
+    Kernel("flatten", "numpy", EVERY, "a matrix of the leading and the other axes", "", "Flatten", (13, 21, 23, 24, 25), layout=True),
+    Kernel("gather_elements", "numpy", EVERY, "elements by index along an axis", "", "GatherElements", (13,), layout=True),
+    Kernel("gather_nd", "numpy", EVERY, "slices by index tuples", "", "GatherND", (13,), layout=True),
+    Kernel("identity", "numpy", EVERY, "the array itself", "", "Identity", (13, 14, 16, 19, 21, 23, 24, 25), layout=True),
+    Kernel("pad", "numpy", EVERY, "growth at the ends, or cuts", "", "Pad", (13, 18, 19, 21, 23, 24, 25), layout=True),
     Kernel("range", "numpy", (*FLOATS, "float64", "int16", "int32", "int64"), "start, start + delta, …", "", "Range", (11, 27), layout=True),
-    Kernel("reshape", "numpy", _MOVED, "another shape, as a view where strides allow", "", "Reshape", (13, 14, 19, 21, 23, 24, 25), layout=True),
-    Kernel("scatter_elements", "numpy", _MOVED, "elements written by index along an axis", "", "ScatterElements", (13, 16, 18), layout=True),
-    Kernel("scatter_nd", "numpy", _MOVED, "slices written by index tuples", "", "ScatterND", (13, 16, 18), layout=True),
-    Kernel("shape", "numpy", _MOVED, "the sizes of the axes", "", "Shape", (13, 15, 19, 21, 23, 24, 25), layout=True),
-    Kernel("size", "numpy", _MOVED, "the number of elements", "", "Size", (13, 19, 21, 23, 24, 25), layout=True),
-    Kernel("slice", "numpy", _MOVED, "every n-th element of a range, as a view", "", "Slice", (13,), layout=True),
-    Kernel("split", "numpy", _MOVED, "parts along an axis, as views", "", "Split", (13, 18), layout=True),
-    Kernel("squeeze", "numpy", _MOVED, "axes of size 1 dropped, as a view", "", "Squeeze", (13, 21, 23, 24, 25), layout=True),
-    Kernel("tensor_scatter", "numpy", _MOVED, "an update written into a copy of a cache", "", "TensorScatter", (24,), layout=True),
-    Kernel("tile", "numpy", _MOVED, "repetition along each axis", "", "Tile", (13,), layout=True),
-    Kernel("transpose", "numpy", _MOVED, "axes in another order, as a view", "", "Transpose", (13, 21, 23, 24, 25), layout=True),
-    Kernel("trilu", "numpy", _MOVED, "a triangle of the last two axes", "", "Trilu", (14,), layout=True),
-    Kernel("unsqueeze", "numpy", _MOVED, "new axes of size 1, as a view", "", "Unsqueeze", (13, 21, 23, 24, 25), layout=True),
+    Kernel("reshape", "numpy", EVERY, "another shape, as a view where strides allow", "", "Reshape", (13, 14, 19, 21, 23, 24, 25), layout=True),
+    Kernel("scatter_elements", "numpy", EVERY, "elements written by index along an axis", "", "ScatterElements", (13, 16, 18), layout=True),
+    Kernel("scatter_nd", "numpy", EVERY, "slices written by index tuples", "", "ScatterND", (13, 16, 18), layout=True),
+    Kernel("shape", "numpy", EVERY, "the sizes of the axes", "", "Shape", (13, 15, 19, 21, 23, 24, 25), layout=True),
+    Kernel("size", "numpy", EVERY, "the number of elements", "", "Size", (13, 19, 21, 23, 24, 25), layout=True),
+    Kernel("slice", "numpy", EVERY, "every n-th element of a range, as a view", "", "Slice", (13,), layout=True),
+    Kernel("split", "numpy", EVERY, "parts along an axis, as views", "", "Split", (13, 18), layout=True),
+    Kernel("squeeze", "numpy", EVERY, "axes of size 1 dropped, as a view", "", "Squeeze", (13, 21, 23, 24, 25), layout=True),
+    Kernel("tensor_scatter", "numpy", EVERY, "an update written into a copy of a cache", "", "TensorScatter", (24,), layout=True),
+    Kernel("tile", "numpy", EVERY, "repetition along each axis", "", "Tile", (13,), layout=True),
+    Kernel("transpose", "numpy", EVERY, "axes in another order, as a view", "", "Transpose", (13, 21, 23, 24, 25), layout=True),
+    Kernel("trilu", "numpy", EVERY, "a triangle of the last two axes", "", "Trilu", (14,), layout=True),
+    Kernel("unsqueeze", "numpy", EVERY, "new axes of size 1, as a view", "", "Unsqueeze", (13, 21, 23, 24, 25), layout=True),
     # numpy: logic and comparisons, NumPy itself
     Kernel("abs", "numpy", NUMBERS, "absolute value", "", "Abs", (13,), layout=True),
     Kernel("and_", "numpy", _BOOL, "logical and", "", "And", (7,), layout=True),
@@ -170,8 +172,8 @@ KERNELS = (
     Kernel("floor", "numpy", WITH_DOUBLE, "rounded down", "", "Floor", (13,), layout=True),
     Kernel("greater", "numpy", NUMBERS, "a > b", "", "Greater", (13,), layout=True),
     Kernel("greater_or_equal", "numpy", NUMBERS, "a ≥ b", "", "GreaterOrEqual", (12, 16), layout=True),
-    Kernel("is_inf", "numpy", WITH_DOUBLE, "whether infinite", "", "IsInf", (10, 20), layout=True),
-    Kernel("is_nan", "numpy", WITH_DOUBLE, "whether NaN", "", "IsNaN", (13, 20), layout=True),
+    Kernel("is_inf", "numpy", (*WITH_DOUBLE, *CODES[9:13]), "whether infinite", "", "IsInf", (10, 20), layout=True),
+    Kernel("is_nan", "numpy", (*WITH_DOUBLE, *CODES[9:13]), "whether NaN", "", "IsNaN", (13, 20), layout=True),
     Kernel("less", "numpy", NUMBERS, "a < b", "", "Less", (13,), layout=True),
     Kernel("less_or_equal", "numpy", NUMBERS, "a ≤ b", "", "LessOrEqual", (12, 16), layout=True),
     Kernel("max", "numpy", NUMBERS, "the largest of several", "", "Max", (13,), layout=True),
@@ -195,15 +197,47 @@ def find(op_type, domain="", opset=None):
     return max(rows, key=lambda row: row[0], default=(0, None))[1]
 
 
+# families in the order of the page: heading and a sentence
+FAMILIES = {
+    "matmul": ("Matrix products", "Floats; everything is summed in float32."),
+    "matmul_nbits": ("Block-quantized products", "Weights in 2, 4 or 8 bits, read as they are."),
+    "quantization": ("Linear quantization", "Codes from values, values from codes, exact integer products."),
+    "attention": ("Attention", "Scores, masks, softmax and values in one pass over the keys."),
+    "rotary": ("Rotary position embedding", "Pairs turned by their position's angles."),
+    "normalization": ("Normalization", "Rows by their root mean square, or by mean and variance."),
+    "softmax": ("Softmax", "Exponentials over their sum."),
+    "reduction": ("Reductions", "Along any axes, in one order on every machine."),
+    "elementwise": ("Elementwise", "Arithmetic with broadcasting, and functions of single elements."),
+    "sampling": ("Sampling", "From logits to a token."),
+    "layout": ("Data movement", "Rows picked by index, conversions between types."),
+    "numpy": ("Views, bookkeeping, comparisons and logic", "NumPy itself, with ONNX's meaning, checks and errors: no kernels of ours."),
+}
+_GROUPS = ((EVERY, "every type"), (NUMBERS, "all numbers"), (WITH_DOUBLE, "all floats"), (FLOATS, "floats"), (_INTEGERS, "all integers"))
+
+
+def _dtypes(dtypes):
+    """Types with the largest group among them by its name."""
+    for group, name in _GROUPS:
+        if {*group} <= {*dtypes}:
+            return ", ".join([name, *(d for d in dtypes if d not in group)])
+    return ", ".join(dtypes)
+
+
 def markdown():
     """The operators' page."""
     lines = ["# Operators", "", "Made by `python -m qkernels.registry`; do not edit.", "",
-             "| function | family | operator | since | dtypes | what it does |", "|---|---|---|---|---|---|"]
-    for k in KERNELS:
-        operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
-        lines.append(f"| `{k.name}` | {k.family}{' (layout)' if k.layout else ''} | {operator} | {', '.join(map(str, k.versions)) or '—'} "
-                     f"| {', '.join(k.dtypes)} | {k.summary} |")
-    return "\n".join(lines) + "\n"
+             f"*Floats* are {', '.join(FLOATS)}; *all floats* float64 besides; *all integers* int8 to int64 and uint8 to uint64; *all numbers* both; "
+             "*every type* bool and the types of 8 bits and less besides, from float8_e4m3fn to int2. *Since* are the operator's versions that the "
+             "function implements. A family is an extension module of its own; what a function of *Data movement* or of the last table does is no timed "
+             "kernel.", ""]
+    for family, (heading, sentence) in FAMILIES.items():
+        lines += [f"## {heading}", "", f"`{family}`. {sentence}", "", "| function | operator | since | dtypes | what it does |", "|---|---|---|---|---|"]
+        for k in KERNELS:
+            if k.family == family:
+                operator = f"{k.domain or 'ai.onnx'} {k.op_type}" if k.op_type else "—"
+                lines.append(f"| `{k.name}` | {operator} | {', '.join(map(str, k.versions)) or '—'} | {_dtypes(k.dtypes)} | {k.summary} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,4 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-def ms_rotary_embedding(x: ArrayLike, position_ids: ArrayLike, cos_cache: ArrayLike, sin_cache: ArrayLike, *, interleaved: int = ..., num_heads: int = ..., rotary_embedding_dim: int = ..., scale: float = ..., is_packed_batching: int = ..., out: Any = ..., threads: int | None = ...) -> Any: ...
-
 def rotary_embedding(x: ArrayLike, cos_cache: ArrayLike, sin_cache: ArrayLike, position_ids: ArrayLike | None = ..., *, interleaved: int = ..., num_heads: int = ..., rotary_embedding_dim: int = ..., out: Any = ..., threads: int | None = ...) -> Any: ...

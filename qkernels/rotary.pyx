@@ -196,51 +196,8 @@ def rotary_embedding(x, cos_cache, sin_cache, position_ids=None, *, interleaved=
     return _run(&args, a, cos, sin, positions, out, threads, func)
 
 
-def ms_rotary_embedding(x, position_ids, cos_cache, sin_cache, *, interleaved=0, num_heads=0, rotary_embedding_dim=0, scale=1.0, is_packed_batching=0,
-                        out=None, threads=None):
-    """Turn pairs of each head's elements by the angles of the token's position, in com.microsoft's argument order.
-
-    com.microsoft RotaryEmbedding, since version 1. Computes as `qkernels.rotary_embedding` does.
-
-    Parameters
-    ----------
-    x : array, float32, float16 or bfloat16
-        (batch, heads, sequence, head_size) or (batch, sequence, heads * head_size).
-    position_ids : array of integers, (1,) or (batch, sequence)
-        The position of each sequence's first token, or every token's.
-    cos_cache, sin_cache : array, (rows, r / 2), x's dtype or float32
-    interleaved, out, threads
-        As in `qkernels.rotary_embedding`.
-    num_heads : int, default 0
-        For x with 3 dimensions; may be 0 if whole heads are turned, which then are twice as wide as the caches.
-    rotary_embedding_dim : int, default 0
-    scale : float, default 1.0
-        1 only: the operator does not say what it scales, and no runtime applies it.
-    is_packed_batching : {0, 1}, default 0
-        1 says that the tokens of a batch row belong to several sequences. Each token has its own position anyway, so nothing changes; only (1,)
-        positions are refused.
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-    ValueError
-        For a shape or an attribute.
-    IndexError
-        For a position without a row in the caches.
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> x = np.float32([[[1, 2, 3, 4]]])
-    >>> qkernels.contrib.rotary_embedding(x, np.int64([0]), np.float32([[0, 1]]), np.float32([[1, 0]]))
-    array([[[-3.,  2.,  1.,  4.]]], dtype=float32)
-    """
+def _in_microsoft_order(x, position_ids, cos_cache, sin_cache, interleaved, num_heads, rotary_embedding_dim, scale, is_packed_batching, out, threads):
+    """`qkernels.contrib.rotary_embedding`."""
     cdef str func = "contrib.rotary_embedding"
     cdef cnp.ndarray a = _heads_input(x, func), positions = _arrays.int_input(position_ids, func, "position_ids")
     cdef cnp.ndarray cos = _cache(cos_cache, _arrays.dtype_code(a), func, "cos_cache"), sin = _cache(sin_cache, _arrays.dtype_code(a), func, "sin_cache")

@@ -44,7 +44,7 @@ cdef object _softmax(object x, object axis, bint log, object out, object threads
     along = _arrays.normalize_axis(axis, len(shape), func)
     if a.dtype == np.float64:
         return _in_float64(a, along, log, out, func)
-    if along != len(shape) - 1: # rows first, then back
+    if along != len(shape) - 1:  # rows first, then back
         moved = _softmax(np.moveaxis(a, along, -1), -1, log, None, threads, func)
         y = _arrays.output(out, shape, _arrays.dtype_code(a), func)
         y[...] = np.moveaxis(moved, -1, along)

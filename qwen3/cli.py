@@ -2,6 +2,7 @@
 import contextlib
 import functools
 import os
+import pathlib
 import sys
 import warnings
 
@@ -12,6 +13,7 @@ try:
 except MissingExtraError as error:
     sys.exit(f"Error: {error}")
 
+PEERS = ("onnxruntime", "llama.cpp", "llama.cpp-flash", "openvino")
 WEIGHTS, ACTIVATIONS, KV = ("int4", "int8", "bf16", "f32"), ("int16", "int8", "f32"), ("f16", "bf16", "f32")
 
 
@@ -196,6 +198,72 @@ def profile(model, prompt_tokens, tokens, **options):
     from qwen3.onnx_inspection import profile_graph
 
     click.echo(profile_graph(model, prompt=prompt_tokens, tokens=tokens, **options))
+
+
+class Numbers(click.ParamType):
+    """Whole numbers between commas."""
+
+    name = "N,N,…"
+
+    def __init__(self, least, most=2**31 - 1):
+        self.least, self.most = least, most
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, tuple):
+            return value
+        numbers = []
+        for part in value.split(","):
+            if not (part.strip().isascii() and part.strip().isdigit() and self.least <= int(part) <= self.most):
+                self.fail(f"expected numbers from {self.least} to {self.most} between commas, got {part.strip()!r}", param, ctx)
+            numbers.append(int(part))
+        return tuple(dict.fromkeys(numbers))
+
+
+@cli.command()
+@click.argument("model", required=False)
+@click.option("--prompt", "prompts", type=Numbers(1), help="Lengths of prompts; 16,128,512,1024 by default, as far as the context has room for them.")
+@click.option("--new", type=click.IntRange(0), default=128, show_default=True, help="Tokens to generate; 0 measures the prompts alone.")
+@click.option("--depth", "depths", type=Numbers(0), default="0", show_default=True, help="Tokens in the context before the prompt.")
+@click.option("--threads", type=Numbers(1, 1024), help="Numbers of threads; by default the physical cores that the process may use.")
+@click.option("--repeat", type=click.IntRange(1), default=3, show_default=True, help="Samples; one more before them does not count.")
+@_weights
+@click.option("--activations", type=click.Choice(ACTIVATIONS), default="int16", show_default=True, help="Precision of the matrices' inputs.")
+@click.option("--kv", type=click.Choice(KV), default="f16", show_default=True, help="Precision of the key-value cache.")
+@click.option("--peer", "peers", type=click.Choice(PEERS), multiple=True, help="Measure this runtime too, in turns; can be repeated.")
+@click.option("--gguf", type=click.Path(exists=True), help="The same model for llama.cpp and OpenVINO.")
+@click.option("--ort-model", type=click.Path(exists=True), help="The same model for ONNX Runtime; by default MODEL, or its export (ort-int4).")
+@click.option("--ort-io", type=click.Choice(("copy", "shared")), default="copy", show_default=True,
+              help="Its past keys and values: tensors that it copies, or one buffer bound to past and present.")
+@click.option("--peer-python", type=click.Path(exists=True, dir_okay=False), help="The Python that has the peers; by default this one.")
+@click.option("--format", "form", type=click.Choice(("markdown", "csv", "json")), help="By default what the name of --output says, else Markdown.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, writable=True), help="Write to a file, and Markdown to the terminal.")
+@_reports_mistakes
+def benchmark(form, output, **plan):
+    """Measure prompts and decoding, beside other runtimes and the limits of the machine."""
+    from qwen3.benchmark import UsageError
+    from qwen3.benchmark import benchmark as measure
+    from qwen3.benchmark_report import render
+
+    suffix = pathlib.Path(output).suffix if output else ""
+    form = form or {".csv": "csv", ".json": "json"}.get(suffix, "markdown")
+    if output and not os.access(pathlib.Path(output).absolute().parent, os.W_OK):
+        raise click.BadParameter(f"{output}: its directory is not there or not writable", param_hint="--output")
+    shown = sys.stderr.isatty()
+    try:
+        report = measure(**plan, progress=(lambda text: click.echo(f"\r\x1b[K{text}", nl=False, err=True)) if shown else None)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+    if output:
+        pathlib.Path(output).write_text(render(report, form), encoding="utf-8")
+        form = "markdown"
+    if form != "markdown":
+        for note in report["notes"]:
+            click.echo(f"Note: {note}", err=True)
+    click.echo(render(report, form), nl=False)
+    sys.exit(0 if report["complete"] else 1)
 
 
 @cli.command()

@@ -44,12 +44,9 @@ def _group_query(low, node):
     outputs = node.outputs + [None] * (4 - len(node.outputs))
     if not _cache_pair(low, node, (past_k, past_v), outputs[1:3]) or outputs[3] is not None:
         return "its past and present are not an input and an output of the graph"
-    for what, wrong in (("softcap", a.get("softcap", 0.0)), ("local_window_size", a.get("local_window_size", -1) != -1),
-                        ("smooth_softmax", a.get("smooth_softmax", 0)),
-                        ("rotary_interleaved", a.get("rotary_interleaved", 0)), ("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias),
-                        ("head_sink", sink), ("a quantized cache", a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]),
-                        ("query_seqlens", names[16]),
-                        ("sliding_window_cache", a.get("sliding_window_cache", 0))):
+    quantized = a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]
+    for what, wrong in (("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias), ("a quantized cache", quantized),
+                        ("query_seqlens", names[16]), ("sliding_window_cache", a.get("sliding_window_cache", 0))):
         if wrong:
             return f"{what} has no cached form here"
     for value, first in ((seqlens, 0), (total, 1)):
@@ -60,15 +57,16 @@ def _group_query(low, node):
     heads, kv_heads = a["num_heads"], a["kv_num_heads"]
     shape = low.graph.inputs[past_k][1]
     d = shape[3] if shape is not None and len(shape) == 4 and isinstance(shape[3], int) else None
+    d = d or _size_of_heads(low, q, heads + (2 * kv_heads if k is None else 0))
     tables = {}
     if a.get("do_rotary", 0):
         for name, key in ((cos, "cos"), (sin, "sin")):
             t = low.constants.get(name)
             if t is None or len(t.shape) != 2 or t.kind != TensorProto.FLOAT:
                 return "its rotary tables are no float32 constants"
-            if d is not None and t.shape[1] != d // 2:
-                return f"its rotary tables have {t.shape[1]} columns for a head size of {d}: a partial rotation has no cached form here"
-            d, tables[key] = 2 * t.shape[1], name
+            if d is None:
+                return f"neither the shape of {past_k} nor what makes {q} says how large a head is"
+            tables[key] = name
     norms, nodes, epsilon = {}, [node], 1e-6
     if names[14] is not None or names[15] is not None:
         if names[14] not in low.constants or names[15] not in low.constants:
@@ -82,7 +80,26 @@ def _group_query(low, node):
         if all(p is not None for p in peeled) and peeled[0][2] == peeled[1][2]:
             (q, q_norm, epsilon, q_nodes), (k, k_norm, _, k_nodes) = peeled
             norms, nodes = {"q_norm": q_norm, "k_norm": k_norm}, [*q_nodes, *k_nodes, node]
-    return _emit(low, node, nodes, (q, k, v), norms, epsilon, tables, heads, kv_heads, d, a.get("scale") or None, outputs[0])
+    extra = dict(softcap=a.get("softcap", 0.0), local_window_size=a.get("local_window_size", -1), interleaved=a.get("rotary_interleaved", 0))
+    if sink is not None:
+        t = low.constants.get(sink)
+        if t is None or t.shape != (heads,) or t.kind != TensorProto.FLOAT:
+            return "its head_sink is no float32 constant"
+        tables["sink"] = sink
+    elif a.get("smooth_softmax", 0) == 1:
+        extra["sink"] = np.zeros(heads, np.float32)
+    return _emit(low, node, nodes, (q, k, v), norms, epsilon, tables, heads, kv_heads, d, a.get("scale") or None, outputs[0], extra=extra)
+
+
+def _size_of_heads(low, name, heads):
+    """The size of each of the heads that a value has side by side, from the Reshape, Split or product that makes it; or None."""
+    node, place = low.producer.get(name, (None, 0))
+    width = None
+    if name in low.linears:
+        width = sum(s.n for s in low.linears[name].specs)
+    elif node is not None and node.op in ("Reshape", "Split") and len(node.inputs) > 1 and (sizes := low.small(node.inputs[1])):
+        width = sizes[-1] if node.op == "Reshape" else sizes[place] if place < len(sizes) else None
+    return width // heads if width and width > 0 and width % heads == 0 else None
 
 
 def _peel(low, name, reader, width, d):
@@ -120,7 +137,7 @@ def _source(low, nodes, parts, widths):
     return None, []
 
 
-def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False):
+def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, three=True, unflatten=False, extra=None):
     """The step; `parts` are q, k and v, or q alone with all three in it."""
     if low.attentions and low.cache_shape != (kv_heads, d):
         return f"its {kv_heads} key heads of size {d} are not like those of the layers before, {low.cache_shape[0]} of size {low.cache_shape[1]}"
@@ -128,11 +145,11 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
     if parts[1] is None:
         inputs = [parts[0]]
     elif d is not None and three:
-        source, extra = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
+        source, split = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
         if source is not None:
-            inputs, nodes = [source], [*extra, *nodes]
+            inputs, nodes = [source], [*split, *nodes]
     why.append("append to the persistent cache and causal attention over it")
-    if tables:
+    if "cos" in tables:
         why.insert(0, "rotation")
     if norms:
         why.insert(0, "norms of q and k")
@@ -142,7 +159,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
     def make():
         layer = low.attentions.index(step)
         options = {key: np.ascontiguousarray(low.array(name)) for key, name in (norms | tables).items()}
-        options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads)
+        options |= dict(num_heads=heads, epsilon=epsilon, scale=scale, threads=low.threads) | (extra or {})
 
         def run(arrays, context):
             if not three:
@@ -160,9 +177,9 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
         return run
 
     low.cache_shape = (kv_heads, d)
-    if tables:
+    if "cos" in tables:
         low.rotary = tables["cos"], tables["sin"]
-        low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in tables.values()))
+        low.cache_positions = min(low.cache_positions, *(low.constants[n].shape[0] for n in low.rotary))
     step = Step("cached_attention", ", ".join(why) + ", in one call", nodes, inputs, [out], make, fresh=three and not unflatten, aliases=False)
     low.attentions.append(step)
     low.claim(step)
@@ -175,8 +192,10 @@ def _standard(low, node):
     outputs = node.outputs + [None] * (4 - len(node.outputs))
     if outputs[3] is not None or padding is not None:
         return "its scores are asked for" if outputs[3] is not None else "nonpad_kv_seqlen has no cached form here"
-    if a.get("softcap", 0.0) or a.get("left_window_size", -1) != -1 or a.get("right_window_size", -1) not in (-1, 0):
-        return "softcap and windows have no cached form here"
+    left = a.get("left_window_size", -1)
+    extra = dict(softcap=a.get("softcap", 0.0), local_window_size=left + 1 if left >= 0 else -1)
+    if a.get("right_window_size", -1) > 0 and not a.get("is_causal", 0):
+        return "it looks ahead"
     three = a.get("q_num_heads") is not None
     heads = a.get("q_num_heads") or _heads_before(low, q)
     if heads is None:
@@ -209,7 +228,8 @@ def _standard(low, node):
     kv_heads = kv_heads or _heads_before(low, k)
     if kv_heads is None or heads % kv_heads:
         return "the number of its key heads is not to be seen"
-    if (mask is not None or not a.get("is_causal", 0)) and (problem := _causal(low, mask, bool(a.get("is_causal", 0)))):
+    frontier = bool(a.get("is_causal", 0)) or a.get("right_window_size", -1) == 0
+    if (mask is not None or not frontier) and (problem := _causal(low, mask, frontier)):
         return problem
     d = d or _head_size(low, q)
     if d is None:
@@ -218,10 +238,10 @@ def _standard(low, node):
     nodes = [*nodes, *after]
     fused = _fused(low, node, (q, k, v), heads, kv_heads, d, three) if kind == TensorProto.FLOAT and _is_float32(low) else None
     if fused is None:
-        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), out, three)
+        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), out, three, extra=extra)
     parts, norms, epsilon, tables, before = fused
     emit = _emit if three else _emit_flat
-    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), out)
+    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), out, extra=extra)
 
 
 def _never_masked(low, out):
@@ -259,14 +279,14 @@ def _fused(low, node, parts, heads, kv_heads, d, three):
     return tuple(f["source"] for f in found), norms, q["epsilon"], tables, [n for f in found for n in f["nodes"]]
 
 
-def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out):
+def _emit_flat(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, extra):
     """The step for q, k and v with their heads side by side, where the result goes back to that form: the Transpose and Reshape after it go with it."""
     turn = low.reader(out, "Transpose")
     if turn is not None and turn.attributes.get("perm") == [0, 2, 1, 3] and (flat := low.reader(turn.outputs[0], "Reshape")) is not None:
         target = low.small(flat.inputs[1])
         if target and len(target) == 3 and target[-1] in (heads * d, -1):
-            return _emit(low, node, [*nodes, turn, flat], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat.outputs[0], True)
-    return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True)
+            return _emit(low, node, [*nodes, turn, flat], parts, norms, epsilon, tables, heads, kv_heads, d, scale, flat.outputs[0], True, extra=extra)
+    return _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, scale, out, True, unflatten=True, extra=extra)
 
 
 def _is_float32(low):

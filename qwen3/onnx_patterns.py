@@ -8,7 +8,7 @@ from onnx import TensorProto
 import qkernels
 from qkernels import backend
 from qwen3.onnx_file import MISTAKES, Node, Tensor, named
-from qwen3.onnx_weights import matrix_spec, nbits_spec, quantized_spec
+from qwen3.onnx_weights import int8_spec, matrix_spec, nbits_spec, quantized_spec
 
 __all__ = ["Lowering", "Step"]
 
@@ -135,7 +135,7 @@ class Lowering:
             for node in self.nodes:
                 if node not in self.claimed and node.op in ("com.microsoft::GroupQueryAttention", "Attention"):
                     self._cached_attention(node)
-        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation):
+        for match in (self._silu, self._embedding, self._norm, self._residual_norm, self._rotation, self._integer_product):
             for node in self.nodes:
                 if node not in self.claimed:
                     match(node)
@@ -290,7 +290,10 @@ class Lowering:
         spec = nbits_spec(node, *(self.constants.get(name) for name in (b, scales, points, g_idx)), n, k, bits, block)
         if spec is None:
             return None
-        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), f"{bits}-bit weights in blocks of {block}, packed once")
+        why = f"{bits}-bit weights in blocks of {block}, packed once"
+        if g_idx is not None:
+            why = f"{bits}-bit weights in blocks of {block} by g_idx, packed once"
+        return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), why)
 
     def _matmul(self, node):
         x, w = node.inputs[:2]
@@ -335,6 +338,28 @@ class Lowering:
         names = node.inputs + [None] * (3 - len(node.inputs))
         node.constants = tuple(self.constants.get(name) for name in names[:3])
         return quantized_spec(node, rows)
+
+    def _integer_product(self, node):
+        """MatMulInteger and QLinearMatMul with a constant matrix."""
+        place = {"MatMulInteger": 1, "QLinearMatMul": 3}.get(node.op)
+        t = self.constants.get(node.inputs[place]) if place is not None else None
+        if t is None or len(t.shape) != 2 or t.kind not in (TensorProto.UINT8, TensorProto.INT8):
+            return
+        name = node.inputs[place]
+        spec = int8_spec(t, lambda: self.array(name))
+        call = self._call(node)
+
+        def make():
+            packed = self.weights.get((spec,))
+
+            def run(arrays, context):
+                return call((*arrays[:place], packed, *arrays[place:]), **options)
+
+            return run
+
+        options = {} if self.threads is None else {"threads": self.threads}
+        others = [n for i, n in enumerate(call.inputs) if i != place]
+        self.claim(Step("PackedInt8Matrix", "constant 8-bit matrix, packed once", [node], others, list(call.outputs), make, packed=[(self.weights, (spec,))]))
 
     def _mode(self, linear):
         if linear.specs[0].kind == "matrix":
@@ -546,7 +571,7 @@ class Lowering:
         outputs = [(i, o) for i, o in enumerate(node.outputs) if o is not None]
         if any(i not in (0, 3) for i, _ in outputs):
             return
-        epsilon, places = node.attributes.get("epsilon", 1e-5), tuple(i for i, _ in outputs)
+        epsilon, places = node.attributes.get("epsilon", 1e-12), tuple(i for i, _ in outputs)
         self.claim(Step("skip_simplified_layer_normalization", "residual sum and norm in one pass", [node], [x, skip, gamma, bias],
                         [o for _, o in outputs], self._make_skip(epsilon, places), fresh=True, aliases=False))
 

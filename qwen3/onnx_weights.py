@@ -9,7 +9,7 @@ from onnx import TensorProto
 import qkernels
 from qwen3.onnx_file import OnnxError
 
-__all__ = ["WeightSpec", "Weights", "matrix_spec", "nbits_spec", "quantized_spec"]
+__all__ = ["WeightSpec", "Weights", "int8_spec", "matrix_spec", "nbits_spec", "quantized_spec"]
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 CODES = {TensorProto.UINT4: (4, ml_dtypes.uint4), TensorProto.INT4: (4, ml_dtypes.int4), TensorProto.UINT8: (8, np.uint8), TensorProto.INT8: (8, np.int8)}
@@ -21,8 +21,8 @@ class WeightSpec:
 
     Attributes
     ----------
-    kind : {"nbits", "codes", "matrix"}
-        As MatMulNBits has it, as DequantizeLinear has it, or floats.
+    kind : {"nbits", "codes", "matrix", "int8"}
+        As MatMulNBits has it, as DequantizeLinear has it, floats, or the (K, N) bytes of an integer product, which are not stacked.
     key : hashable
         Equal for equal bytes.
     n, k : int
@@ -48,7 +48,7 @@ class WeightSpec:
 
     def stacks_with(self, other):
         """Whether the two can be one packed object."""
-        return (self.kind, self.k, self.form) == (other.kind, other.k, other.form) and None not in self.form
+        return (self.kind, self.k, self.form) == (other.kind, other.k, other.form)
 
 
 def _key(tensor):
@@ -64,6 +64,12 @@ def matrix_spec(tensor, array, rows):
     base, turned = (tensor.name[:-2], True) if tensor.name.endswith("|T") else (tensor.name, False)
     return WeightSpec("matrix", ("matrix", tensor.source or base, n, k, rows != turned), n, k, (tensor.kind,), lambda: array() if rows else array().T,
                       stored=tensor.nbytes)
+
+
+def int8_spec(tensor, array):
+    """Of the constant operand of MatMulInteger or QLinearMatMul; ``array()`` has its elements, (K, N)."""
+    k, n = tensor.shape
+    return WeightSpec("int8", ("int8", _key(tensor), n, k), n, k, (), array, stored=tensor.nbytes)
 
 
 def nbits_spec(node, b, scales, points, g_idx, n, k, bits, block):
@@ -89,7 +95,7 @@ def nbits_spec(node, b, scales, points, g_idx, n, k, bits, block):
 
     floats = points is not None and points.kind != TensorProto.UINT8
     return WeightSpec("nbits", ("nbits", *map(_key, (b, scales, points, g_idx)), n, k, bits, block), n, k,
-                      (bits, block, floats, None if g_idx is not None else 0), parts, bits, block, sum(t.nbytes for t in (b, scales, points) if t is not None))
+                      (bits, block, floats, _key(g_idx)), parts, bits, block, sum(t.nbytes for t in (b, scales, points, g_idx) if t is not None))
 
 
 def quantized_spec(node, rows):
@@ -135,12 +141,16 @@ class Weights:
         """The packed form of one weight, or of several stacked along their outputs."""
         key = tuple(s.key for s in specs)
         if key not in self._packed:
-            self._packed[key] = {"matrix": self._matrix, "nbits": self._nbits, "codes": self._codes}[specs[0].kind](specs)
+            pack = {"matrix": self._matrix, "nbits": self._nbits, "codes": self._codes, "int8": self._int8}[specs[0].kind]
+            self._packed[key] = pack(specs)
         return self._packed[key]
 
     def _matrix(self, specs):
         arrays = [s.parts() for s in specs]
         return qkernels.PackedMatrix(arrays if len(arrays) > 1 else arrays[0], trans_b=True, threads=self.threads)
+
+    def _int8(self, specs):
+        return qkernels.PackedInt8Matrix(specs[0].parts(), threads=self.threads)
 
     def _nbits(self, specs):
         first, parts = specs[0], [s.parts() for s in specs]

@@ -6,6 +6,7 @@ import qkernels
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT_DTYPES = (np.dtype(np.float32), np.dtype(np.float16), BF16)
+SMALL_INTEGERS = tuple(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
 # half a unit in the last place, relative: the most that one rounding to the type may move a normal value
 HALF_ULP = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float16): 2.0**-11, BF16: 2.0**-8}
 # half a step among the subnormal numbers: the most that one rounding to the type may move those
@@ -15,10 +16,11 @@ HALF_STEP = {np.dtype(np.float32): 2.0**-150, np.dtype(np.float16): 2.0**-25, BF
 def bits(a):
     """The array's bytes as unsigned integers; every NaN counts as one and the same."""
     a = np.asarray(a)
-    if a.dtype.kind == "f" or a.dtype == BF16:
-        a = np.where(np.isnan(a), np.array(np.nan, a.dtype), a)
-        return np.ascontiguousarray(a).view({2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize])
-    return a
+    if a.dtype.kind == "f" or a.dtype.name.startswith(("float", "bfloat")):
+        nan = np.array(np.nan, a.dtype) if np.isnan(np.array(np.nan, a.dtype)) else np.zeros((), a.dtype)  # types of 4 and 6 bits have none
+        a = np.where(np.isnan(a), nan, a)
+        return np.ascontiguousarray(a).view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize])
+    return a.astype(np.int8) if a.dtype in SMALL_INTEGERS else a
 
 
 def assert_equal_bits(actual, expected, message=""):
@@ -59,26 +61,32 @@ def layouts(a):
     misaligned = raw[1:].view(a.dtype).reshape(a.shape) if a.size else a
     misaligned[...] = a
     yield "misaligned", misaligned
-    if a.dtype != BF16:  # ml_dtypes has one byte order
+    if a.dtype.isbuiltin == 1:  # ml_dtypes has one byte order
         yield "big-endian", a.astype(a.dtype.newbyteorder(">"))
 
 
-def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=21, types=None, **attributes):
-    """The outputs of one node by ONNX Runtime, on one thread; skips without it. None stands for an absent input.
+def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=23, constants=(), **attributes):
+    """The outputs of one node by ONNX Runtime, on one thread; skips the test without it. None stands for an absent input.
 
-    `types` are the ONNX element types of the outputs where they are not the first input's.
+    `outputs` is how many are asked for, or which of them as a sequence of bool. `constants` are the places of inputs that the model holds, as it
+    does weights. Raises ONNX Runtime's exception where it refuses the node.
     """
     import pytest
-    from onnx import helper
+    from onnx import TensorProto, helper, numpy_helper
 
     ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
-    feeds = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
-    node = helper.make_node(op_type, names, [f"y{i}" for i in range(outputs)], domain=domain, **{k: v for k, v in attributes.items() if v is not None})
+    given = {n: np.asarray(x) for n, x in zip(names, inputs, strict=True) if n}
+    held = {f"x{i}" for i in constants}
+    feeds = {n: x for n, x in given.items() if n not in held}
+    results = [f"y{i}" if wanted else "" for i, wanted in enumerate((True,) * outputs if isinstance(outputs, int) else outputs)]
     kind = helper.np_dtype_to_tensor_dtype
-    types = types or [kind(next(iter(feeds.values())).dtype)] * outputs
-    graph = helper.make_graph([node], "node", [helper.make_tensor_value_info(n, kind(x.dtype), x.shape) for n, x in feeds.items()],
-                              [helper.make_tensor_value_info(n, t, None) for n, t in zip(node.output, types, strict=True)])
+    graph = helper.make_graph([helper.make_node(op_type, names, results, domain=domain, **{k: v for k, v in attributes.items() if v is not None})], "node",
+                              [helper.make_tensor_value_info(n, kind(x.dtype), x.shape) for n, x in feeds.items()],
+                              [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in results if n],
+                              [numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), n) for n, x in given.items() if n in held])
+    for output in graph.output:  # of the type that it infers
+        output.ClearField("type")
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)])
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4

@@ -95,6 +95,12 @@ def test_float64_through_numpy():
     expected = exact(x, s, b)
     np.testing.assert_allclose(y, expected[0], rtol=1e-13)
     assert y.dtype == np.float64 and mean.dtype == inv.dtype == np.float32
+    for dtype in FLOAT_DTYPES:  # mixed: the result's type is x's
+        z = qkernels.layer_normalization(x.astype(dtype), s, b)
+        assert_equal_bits(z, exact(x.astype(dtype), s, b)[0].astype(dtype))
+    z = x.copy()
+    assert qkernels.layer_normalization(z, s, b, out=z) is z
+    assert_equal_bits(z, y)
 
 
 def test_special_values_and_empty_shapes(tier):
@@ -120,7 +126,10 @@ def test_any_layout(dtype, tier):
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda x, g: qkernels.layer_normalization(x.astype(np.int32), g), TypeError, "layer_normalization: x: expected dtype float32 or float16"),
+    (lambda x, g: qkernels.layer_normalization(x.astype(np.int32), g), TypeError, "layer_normalization: x: expected dtype float32, float16, bfloat16 or float64"),
+    (lambda x, g: qkernels.layer_normalization(np.float64(x), g[:3]), ValueError, r"layer_normalization: scale: expected a shape that broadcasts to \(8,\), got \(3,\)"),
+    (lambda x, g: qkernels.layer_normalization(np.float64(x), np.ones((2, 4, 8))), ValueError, r"scale: expected a shape that broadcasts to \(8,\), got \(2, 4, 8\)"),
+    (lambda x, g: qkernels.layer_normalization(d := np.float64(x), np.float64(g), out=d[::-1]), ValueError, "layer_normalization: out: expected an aligned C-contiguous"),
     (lambda x, g: qkernels.layer_normalization(x, g[:3]), ValueError, r"layer_normalization: scale: expected a shape that broadcasts to \(8,\), got \(3,\)"),
     (lambda x, g: qkernels.layer_normalization(x, g, g[:3]), ValueError, r"layer_normalization: bias: expected a shape that broadcasts to \(8,\)"),
     (lambda x, g: qkernels.layer_normalization(x, g, axis=2), ValueError, "layer_normalization: axis: expected -2 to 1 for rank 2, got 2"),

@@ -10,12 +10,17 @@ from qkernels.reference import evaluate
 from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, bits, layouts, one_result
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
+SMALL_FLOATS = [np.dtype(t) for t in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
+                                      ml_dtypes.float4_e2m1fn, ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)]
+SMALL_INTEGERS = [np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2)]
+E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 NUMERIC = [np.dtype(t) for t in (np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float64)]
 
 
 @pytest.mark.differential("gather")
 @given(seed=seeds, shape=st.lists(st.integers(1, 5), min_size=1, max_size=4), indices=st.lists(st.integers(0, 4), max_size=3),
-       dtype=st.sampled_from([*FLOAT_DTYPES, *NUMERIC]), index_dtype=st.sampled_from([np.int32, np.int64]), data=st.data())
+       dtype=st.sampled_from([*FLOAT_DTYPES, *NUMERIC, *SMALL_FLOATS, *SMALL_INTEGERS, E8M0]), index_dtype=st.sampled_from([np.int32, np.int64]), data=st.data())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_gather_against_onnx_reference(seed, shape, indices, dtype, index_dtype, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
     size = shape[axis]
@@ -53,6 +58,124 @@ def test_cast_to_16_bits_around_every_tie(tier):
         middle = ((value[:-1] + value[1:]) / 2).astype(np.float32)
         x = np.concatenate([middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))])
         assert_equal_bits(qkernels.cast(x, target), x.astype(target))
+
+
+def codes_of(y):
+    return y.view(np.uint16 if y.dtype == BF16 else np.uint8).astype(np.int64)
+
+
+@pytest.mark.parametrize("target", [*SMALL_FLOATS, BF16], ids=str)
+@np.errstate(invalid="ignore", over="ignore")
+def test_cast_around_every_tie_of_every_source(target):
+    """Between two neighbours of the type what lies above the middle is the upper one, however little, and the middle the even one."""
+    every = np.arange(65536 if target == BF16 else 256)
+    value = every.astype(np.uint16 if target == BF16 else np.uint8).view(target).astype(np.float64)
+    kept = np.isfinite(value) & ~np.signbit(value) & (every < {"float4_e2m1fn": 8, "float6_e2m3fn": 32, "float6_e3m2fn": 32}.get(target.name, 65536))
+    code, value = every[kept], value[kept]
+    low, middle = code[:-1], (value[:-1] + value[1:]) / 2
+    assert (np.diff(value) > 0).all() and (np.diff(code) == 1).all()
+    even = low + low % 2
+    for source in (np.dtype(np.float64), *(d for d in FLOAT_DTYPES if d != target)):
+        x = middle.astype(source)
+        exact = (x.astype(np.float64) == middle) & (x.astype(np.float64) > 0)
+        assert exact.any(), source
+        for sign in (1, -1):
+            negative = sign < 0
+            zero = 0 if target.name.endswith("fnuz") else {"float4_e2m1fn": 8, "float6_e2m3fn": 32, "float6_e3m2fn": 32, "bfloat16": 32768}.get(target.name, 128)
+            expect = lambda c, negative=negative, zero=zero: np.where(c == 0, zero, c + (32768 if target == BF16 else zero or 128)) if negative else c
+            for way, expected in ((0, even), (np.inf, low + 1), (-np.inf, low)):
+                moved = x if way == 0 else np.nextafter(x, np.array(way, source))
+                y = qkernels.cast(sign * moved[exact], target)
+                np.testing.assert_array_equal(codes_of(y), expect(expected[exact]), f"{source}, {way}")
+    # what is not a type of ml_dtypes' own casts: integers above the middle of two bfloat16, by as little as one
+    if target == BF16:
+        for dtype in (np.int32, np.uint32, np.int64, np.uint64):
+            for shift in (22, 40, 52, 54, 55):
+                if shift + 9 <= np.iinfo(dtype).bits - (np.iinfo(dtype).min < 0):
+                    for tie, lower in ((257, 256), (259, 258)):
+                        for difference, expected in ((0, 256 if tie == 257 else 260), (1, lower + 2), (-1, lower)):
+                            for sign in (1, -1)[:2 if np.iinfo(dtype).min else 1]:
+                                x = np.array([sign * ((tie << shift) + difference)], dtype)
+                                assert float(qkernels.cast(x, BF16)[0]) == sign * expected * 2.0**shift, (dtype, shift, tie, difference)
+
+
+@pytest.mark.differential("cast", "cast_like")
+@pytest.mark.parametrize("target", SMALL_FLOATS[:4], ids=str)
+@np.errstate(over="ignore")
+def test_cast_beyond_the_range_of_float8(target):
+    largest = float(ml_dtypes.finfo(target).max)
+    step = largest - float(np.array(int(np.array(largest, target).view(np.uint8)) - 1, np.uint8).view(target))
+    for source in (np.float64, np.float32, np.float16, np.int32):
+        x = np.array([largest, -largest, 60000, -60000] if source == np.int32 else
+                     [largest, -largest, largest + step, -largest - step, np.inf, -np.inf, np.nan, largest + step * 0.49], source)
+        y = qkernels.cast_like(x, np.zeros(1, target)).astype(np.float64)
+        np.testing.assert_array_equal(y, np.where(np.isnan(x), np.nan, np.sign(x) * largest))
+        over = np.inf if target == ml_dtypes.float8_e5m2 else np.nan
+        y = qkernels.cast(x, target, saturate=0).astype(np.float64)
+        inside = np.abs(np.float64(x)) <= largest + step * 0.495
+        np.testing.assert_array_equal(y, np.where(inside, np.sign(x) * largest, np.where(np.isnan(x), np.nan, np.sign(x) * over)))
+
+
+@np.errstate(over="ignore")
+def test_cast_to_powers_of_two():
+    cast = lambda x, mode="up", saturate=1: qkernels.cast(x, E8M0, saturate=saturate, round_mode=mode).view(np.uint8).tolist()
+    one = np.float64([1, np.nextafter(1, 2), 1.5, np.nextafter(1.5, 0), 2])
+    assert cast(one) == [127, 128, 128, 128, 128]
+    assert cast(one, "down") == [127, 127, 127, 127, 128]
+    assert cast(one, "nearest") == [127, 127, 128, 127, 128]
+    assert cast(np.int64([1, 2**24 + 1, 2**53 + 1, 2**62 + 1])) == [127, 152, 181, 190] and cast(np.int32([3, 5, 6]), "nearest") == [129, 129, 130]
+    assert cast(np.uint64([2**64 - 1, 2**63]), "down") == [190, 190] and cast(np.uint64([2**64 - 1])) == [191]
+    smallest = 2.0**-127
+    for dtype in (np.float32, np.float64, BF16):
+        x = np.array([0, -0.0, smallest, smallest / 2, smallest * 1.5, 2.0**127, np.inf, np.nan, -1, -np.inf], dtype)
+        assert cast(x) == [0, 0, 0, 0, 1, 254, 254, 255, 255, 255]
+        assert cast(x, "down") == [0, 0, 0, 0, 0, 254, 254, 255, 255, 255]
+        assert cast(x, "nearest", 0) == [255, 255, 0, 255, 1, 254, 255, 255, 255, 255]
+        beyond = np.array([1.25 * 2.0**127, 1.5 * 2.0**127], dtype)
+        assert cast(beyond) == [254, 254] and cast(beyond, "up", 0) == [255, 255] and cast(beyond, "nearest", 0) == [254, 255]
+    assert cast(np.float64([1e300, 1e-300])) == [254, 0] and cast(np.float64([1e300, 1e-300]), "down", 0) == [255, 255]
+    every = np.arange(256, dtype=np.uint8).view(E8M0)
+    for dtype in (np.float64, np.float32, BF16):
+        assert cast(qkernels.cast(every, dtype)) == list(range(256))
+    assert np.isnan(qkernels.cast(every[255:], np.float16)).all() and qkernels.cast(every[[0, 127]], np.float16).tolist() == [0, 1]
+
+
+@pytest.mark.differential("cast", "cast_like")
+@given(seed=seeds, source=st.sampled_from([*FLOAT_DTYPES, *NUMERIC, *SMALL_FLOATS, *SMALL_INTEGERS]), target=st.sampled_from([*SMALL_FLOATS, *SMALL_INTEGERS, E8M0]))
+def test_cast_to_and_from_small_types(seed, source, target):
+    x = (normal(seed, (3, 21), np.float32, 3)).astype(source if source not in SMALL_INTEGERS else np.int8).astype(source)
+    if source in (np.uint8, np.uint16, np.uint32, np.uint64):
+        x = x % source.type(8)
+    y = qkernels.cast_like(x, np.zeros((), target))
+    wide = x.astype(np.float64)
+    if target in SMALL_INTEGERS:
+        n, low = (4, -8) if target == ml_dtypes.int4 else (4, 0) if target == ml_dtypes.uint4 else (2, -2) if target == ml_dtypes.int2 else (2, 0)
+        expected = (np.trunc(wide).astype(np.int64) - low) % 2**n + low
+        assert y.dtype == target and y.astype(np.int64).tolist() == expected.tolist()
+    elif target != E8M0:
+        values = np.arange(256, dtype=np.uint8)[:{"float4_e2m1fn": 16, "float6_e2m3fn": 64, "float6_e3m2fn": 64}.get(target.name, 256)].view(target).astype(np.float64)
+        values = values[np.isfinite(values)]
+        nearest = np.abs(values - wide[..., None]).min(-1)
+        np.testing.assert_array_equal(np.abs(y.astype(np.float64) - wide), nearest)
+    # what a small type holds every larger one holds
+    for other in (np.float64, np.float32, BF16):
+        assert_equal_bits(qkernels.cast(y, other), y.astype(np.float32).astype(other))
+    assert_equal_bits(qkernels.cast(qkernels.cast(y, np.float32), target).view(np.uint8), qkernels.cast(y, target).view(np.uint8))
+    assert qkernels.cast(y, bool).tolist() == (y.astype(np.float64) != 0).tolist()
+    for name, v in layouts(np.ascontiguousarray(x)) if source not in (BF16, *SMALL_FLOATS, *SMALL_INTEGERS) else ():
+        assert_equal_bits(qkernels.cast(v, target).view(np.uint8), y.view(np.uint8), name)
+
+
+def test_cast_of_what_no_small_integer_holds():
+    x = np.array([np.nan, np.inf, -np.inf, 1e30, 17.9, -9.5, 2.0**40 + 3], np.float64)
+    assert qkernels.cast(x, ml_dtypes.int4).astype(int).tolist() == [0, 0, 0, 0, 1, 7, 3]
+    assert qkernels.cast(x, ml_dtypes.uint2).astype(int).tolist() == [0, 0, 0, 0, 1, 3, 3]
+    assert qkernels.cast(np.array([np.nan, np.inf, -7], BF16), ml_dtypes.float4_e2m1fn).astype(float).tolist() == [0, 6, -6]
+    assert qkernels.cast(np.uint64([2**64 - 1]), ml_dtypes.int4).astype(int).tolist() == [-1]
+    assert qkernels.cast(np.array([True, False]), ml_dtypes.float8_e4m3fn).astype(float).tolist() == [1, 0]
+    same = np.array([1, 2], ml_dtypes.int4)
+    y = qkernels.cast(same, ml_dtypes.int4)
+    assert y is not same and y.astype(int).tolist() == [1, 2]
 
 
 def test_B52_float32_to_bfloat16(tier):
@@ -203,7 +326,11 @@ def test_B51_empty_shapes():
     (lambda a: qkernels.gather(a, [0], out=a[1:2]), ValueError, "gather: out: overlaps data"),
     (lambda a: qkernels.gather(a, [0], threads=0), ValueError, "gather: threads: expected 1 to 1024, got 0"),
     (lambda a: qkernels.cast(a, "float8"), TypeError, "cast: to: expected bool, an integer type"),
-    (lambda a: qkernels.cast(a, ml_dtypes.float8_e4m3fn), TypeError, "cast: to: expected bool, an integer type"),
+    (lambda a: qkernels.cast(a, ml_dtypes.float8_e4m3), TypeError, "cast: to: expected bool, an integer type, .* got"),
+    (lambda a: qkernels.cast(a, ml_dtypes.float8_e4m3fn, saturate=2), ValueError, "cast: saturate: expected 0 or 1, got 2"),
+    (lambda a: qkernels.cast(a, ml_dtypes.float8_e8m0fnu, round_mode="even"), ValueError, "cast: round_mode: expected 'up', 'down' or 'nearest', got 'even'"),
+    (lambda a: qkernels.cast_like(a, np.zeros(1, complex)), TypeError, "cast_like: target_type: expected bool, .*, got complex128"),
+    (lambda a: qkernels.cast_like(np.array(["1"]), a), TypeError, "cast_like: x: expected bool, .*, got <U1"),
     (lambda a: qkernels.cast(a, 8), TypeError, "cast: to: expected bool, an integer type, .* got 8"),
     (lambda a: qkernels.cast(a, None), TypeError, "cast: to: expected bool"),
     (lambda a: qkernels.cast(a.astype(np.complex64), np.float32), TypeError, "cast: x: expected bool, .*, got complex64"),

@@ -122,6 +122,38 @@ def test_gemm_against_exact_and_tiers(m, k, n, ta, tb, alpha, beta, c, dtype, se
         assert (np.abs(np.float64(y) - np.float64(expected)) <= 2 * bound).all()
 
 
+WIDE = (np.float64, np.int32, np.int64, np.uint32, np.uint64)
+
+
+@pytest.mark.differential("matmul", "gemm")
+@given(shapes=operands(), dtype=st.sampled_from(WIDE), seed=seeds, layout=st.integers(0, 5))
+def test_wide_products_against_onnx_reference(shapes, dtype, seed, layout):
+    a, b = (normal(seed + i, shape, np.float32, 9).astype(np.int64).astype(dtype) for i, shape in enumerate(shapes))  # whole numbers: sums are exact
+    expected, = evaluate("", "MatMul", [a, b])
+    assert_equal_bits(qkernels.matmul(a, b), np.asarray(expected))
+    for of, x in (("a", a), ("b", b)):
+        if x.size and x.ndim > 1:
+            name, v = list(layouts(x))[layout]
+            assert_equal_bits(qkernels.matmul(v, b) if of == "a" else qkernels.matmul(a, v), np.asarray(expected), f"{of} {name}")
+    out = np.empty(np.shape(expected), dtype)
+    assert qkernels.matmul(a, b, out=out) is out
+    assert_equal_bits(out, np.asarray(expected))
+    if a.ndim == b.ndim == 2:
+        for c in (None, out, out[:1], np.array(3, dtype)):
+            for alpha, beta in ((1.0, 1.0), (-2.0, 3.0), (2.0, 0.0)):
+                scalar = lambda v: np.int64(v).astype(dtype)
+                wanted = scalar(alpha) * (a @ b) + (0 if c is None else scalar(beta) * c)
+                assert_equal_bits(qkernels.gemm(a, b, c, alpha=alpha, beta=beta), wanted.astype(dtype))
+                assert_equal_bits(qkernels.gemm(a.T, b.T, c, alpha=alpha, beta=beta, transA=1, transB=1), wanted.astype(dtype))
+
+
+def test_products_of_float64_are_not_rounded_to_float32():
+    a, b = np.random.default_rng(0).standard_normal((2, 30, 30))
+    np.testing.assert_allclose(qkernels.matmul(a, b), np.einsum("ij,jk", a, b), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(qkernels.gemm(a, b, a, alpha=0.1, beta=1 / 3), 0.1 * np.einsum("ij,jk", a, b) + a / 3, rtol=0, atol=1e-13)
+    assert np.isnan(qkernels.matmul(np.array([[np.inf]]), np.array([[0.0]]))).all()
+
+
 def test_gemm_layouts(tier):
     a, b, c = normal(0, (6, 40)), normal(1, (40, 24)), normal(2, (6, 24))
     expected = qkernels.gemm(a, b, c, alpha=0.5)
@@ -156,7 +188,14 @@ def test_B10_empty_dimensions(tier):
 @pytest.mark.parametrize("call, error, message", [
     (lambda a, b: qkernels.matmul(a, b[:3]), ValueError, r"matmul: b: expected shape \(5, N\) for a of shape \(4, 5\), got \(3, 6\)"),
     (lambda a, b: qkernels.matmul(a, b.astype(np.float16)), TypeError, "matmul: b: expected dtype float32, got float16"),
-    (lambda a, b: qkernels.matmul(a.astype(int), b), TypeError, "matmul: a: expected dtype float32 or float16 or bfloat16, got int64"),
+    (lambda a, b: qkernels.matmul(a.astype(np.int16), b), TypeError, "matmul: a: expected dtype float32, float16, bfloat16, float64, .* or uint64, got int16"),
+    (lambda a, b: qkernels.matmul(a.astype(np.float64), b), TypeError, "matmul: b: expected dtype float64, got float32"),
+    (lambda a, b: qkernels.matmul(np.float64(a), np.float64(b[:3])), ValueError, r"matmul: b: expected shape \(5, N\) for a of shape \(4, 5\), got \(3, 6\)"),
+    (lambda a, b: qkernels.matmul(np.int32(a), np.int32(b), out=np.empty((4, 6))), TypeError, "matmul: out: expected dtype int32, got float64"),
+    (lambda a, b: qkernels.gemm(np.float64(a), b), TypeError, "gemm: b: expected dtype float64, got float32"),
+    (lambda a, b: qkernels.gemm(np.float64(a), np.float64(b), a), TypeError, "gemm: c: expected dtype float64, got float32"),
+    (lambda a, b: qkernels.gemm(np.int64(a), np.int64(b), alpha=0.5), ValueError, "gemm: alpha: expected a whole number for int64, got 0.5"),
+    (lambda a, b: qkernels.gemm(a.astype(np.int8), b), TypeError, "gemm: a: expected dtype float32, float16, bfloat16, float64, .*, got int8"),
     (lambda a, b: qkernels.matmul(np.float32(1), b), ValueError, "matmul: a: expected at least 1 dimension"),
     (lambda a, b: qkernels.matmul(np.stack([a] * 2), np.stack([b] * 3)), ValueError, r"matmul: b: leading dimensions \(3,\) do not broadcast"),
     (lambda a, b: qkernels.matmul(a[:, :4], b[:4], out=a[:, :4]), ValueError, r"matmul: out: expected shape \(4, 6\), got \(4, 4\)"),

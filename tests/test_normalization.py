@@ -8,7 +8,7 @@ from onnx.reference import ReferenceEvaluator
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, lengths, normal, seeds
 
 
@@ -55,8 +55,9 @@ def test_rms_normalization_against_onnx_reference(seed, lead, n):
 def test_contrib_against_specification(seed, dtype, rows, n, with_bias):
     x, skip, gamma = normal(seed, (rows, n), dtype), normal(seed + 1, (rows, n), dtype), normal(seed + 2, (n,), dtype)
     bias = normal(seed + 3, (n,), dtype) if with_bias else None
-    y, inv, total = one_result(lambda t: qkernels.skip_simplified_layer_normalization(x, skip, gamma, bias, outputs=(0, 2, 3), threads=t))
-    expected = evaluate("com.microsoft", "SkipSimplifiedLayerNormalization", [x, skip, gamma, bias], outputs=4, epsilon=1e-5)
+    y, mean, inv, total = one_result(lambda t: qkernels.skip_simplified_layer_normalization(x, skip, gamma, bias, outputs=(0, 1, 2, 3), threads=t))
+    expected = evaluate("com.microsoft", "SkipSimplifiedLayerNormalization", [x, skip, gamma, bias], outputs=4)
+    assert_equal_bits(mean, expected[1])  # of float32 sums in double, where order does not show
     assert_equal_bits(total, expected[3])  # one float32 sum and one rounding leave no choice
     np.testing.assert_allclose(inv, expected[2], rtol=(4 + n / 64) * 2.0**-24)
     np.testing.assert_allclose(np.float64(y), np.float64(expected[0]), rtol=2.02 * HALF_ULP[dtype] + (8 + n / 64) * 2.0**-24, atol=1e-7)
@@ -64,6 +65,49 @@ def test_contrib_against_specification(seed, dtype, rows, n, with_bias):
     expected = evaluate("", "SimplifiedLayerNormalization", [x, gamma], outputs=2, epsilon=1e-5)
     np.testing.assert_allclose(inv, expected[1], rtol=(4 + n / 64) * 2.0**-24)
     assert_equal_bits(z, qkernels.rms_normalization(x, gamma))
+
+
+@pytest.mark.differential("simplified_layer_normalization")
+@given(seed=seeds, dtype=st.sampled_from([np.float32, np.float16, np.float64]), scale_dtype=st.sampled_from([None, np.float32]),
+       shape=st.lists(st.integers(1, 40), min_size=1, max_size=3), axis=st.integers(-3, 2), epsilon=st.sampled_from([None, 1e-6, 0.1]))
+def test_simplified_norm_against_onnxruntime(seed, dtype, scale_dtype, shape, axis, epsilon):
+    axis = max(min(axis, len(shape) - 1), -len(shape))
+    scale_dtype = dtype if scale_dtype is None or dtype == np.float64 else scale_dtype  # it has no float64 with another scale
+    x, scale = normal(seed, tuple(shape), np.float32, 3).astype(dtype), normal(seed + 1, tuple(shape[axis:])).astype(scale_dtype)
+    attributes = {"axis": axis} | ({} if epsilon is None else {"epsilon": epsilon})
+    expected = onnxruntime_node("", "SimplifiedLayerNormalization", [x, scale], 2, **attributes)
+    y = qkernels.simplified_layer_normalization(x, scale, outputs=(0, 1), **attributes)
+    n = scale.size
+    for ours, theirs, factor in zip(y, expected, (2, 1), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        # either sum has n roundings at most, a square root halves what they amount to; then one rounding to the type in each
+        rounding = 2.0**-24 if ours.dtype == np.float64 == dtype else HALF_ULP.get(ours.dtype, 0)
+        np.testing.assert_allclose(np.float64(ours), np.float64(theirs), rtol=(8 + n) * 2.0**-24 + factor * 1.01 * rounding, atol=2.0**-24 if ours.dtype == np.float16 else 1e-30)
+
+
+@pytest.mark.differential("skip_simplified_layer_normalization")
+@given(seed=seeds, dtype=st.sampled_from([np.float32, np.float16]), lead=st.lists(st.integers(1, 5), min_size=1, max_size=2), n=lengths, with_bias=st.booleans(),
+       one_skip=st.sampled_from([None, 2, 3]), with_sum=st.booleans(), epsilon=st.sampled_from([None, 1e-6, 0.1]))
+def test_skip_norm_against_onnxruntime(seed, dtype, lead, n, with_bias, one_skip, with_sum, epsilon):
+    x, gamma, bias = normal(seed, (*lead, n), dtype), normal(seed + 1, (n,), dtype), normal(seed + 2, (n,), dtype) if with_bias else None
+    skip = normal(seed + 3, x.shape if one_skip is None or len(lead) == 1 else (lead[1], n) if one_skip == 2 else (1, lead[1], n), dtype)
+    attributes = {} if epsilon is None else {"epsilon": epsilon}
+    # of its outputs 1 and 2 ONNX Runtime's CPU kernel writes nothing
+    expected = onnxruntime_node("com.microsoft", "SkipSimplifiedLayerNormalization", [x, skip, gamma, bias], (True, False, False, True)[:4 if with_sum else 1],
+                                **attributes)
+    y = qkernels.skip_simplified_layer_normalization(x, skip, gamma, bias, outputs=(0, 3) if with_sum else (0,), **attributes)
+    y = y if with_sum else (y,)
+    half = HALF_ULP[np.dtype(dtype)]
+    total = np.abs(np.float64(x)) + np.abs(np.float64(skip)) + (0 if bias is None else np.abs(np.float64(bias)))
+    # it may add in another order: three float32 roundings at the size of the terms in each, which the root carries into y
+    moved = 6 * 2.0**-24 * total
+    if with_sum:
+        assert (np.abs(np.float64(y[1]) - np.float64(expected[1])) <= moved + 2.02 * half * np.abs(np.float64(y[1])) + 2.0**-24).all()
+    exact = np.float64(x) + np.float64(skip) + (0 if bias is None else np.float64(bias))
+    inv = 1 / np.sqrt((exact**2).mean(-1, keepdims=True) + (1e-12 if epsilon is None else epsilon))
+    allowed = (moved * inv + (8 + n) * 2.0**-24 * np.abs(exact) * inv * (1 + (moved * inv).max(-1, keepdims=True))) * np.abs(np.float64(gamma))
+    allowed += (moved * inv).max(-1, keepdims=True) * np.abs(np.float64(y[0]))
+    assert (np.abs(np.float64(y[0]) - np.float64(expected[0])) <= allowed + 2.02 * half * np.abs(np.float64(y[0])) + (2.0**-24 if dtype == np.float16 else 1e-30)).all()
 
 
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
@@ -106,11 +150,51 @@ def test_B44_bias_and_sum(tier):
 
 def test_scale_broadcasts_and_may_have_its_own_dtype(tier):
     x = normal(0, (2, 3, 8), np.float16)
-    for shape in ((), (1,), (8,), (3, 1), (1, 8)):
-        scale = normal(1, shape)
-        y = qkernels.rms_normalization(x, scale, axis=1)
-        assert y.dtype == np.float32
-        assert_near(y, exact(x, scale, 1), np.float32)
+    for shape in ((), (1,), (8,), (3, 1), (1, 8), (2, 1, 8), (1, 3, 1), (2, 3, 8)):
+        for axis in (1, 2):
+            scale = normal(1, shape)
+            y = one_result(lambda t: qkernels.rms_normalization(x, scale, axis=axis, threads=t))
+            assert y.dtype == np.float32
+            assert_near(y, exact(x, scale, axis), np.float32)
+            assert_equal_bits(qkernels.simplified_layer_normalization(x, scale, axis=axis), y)
+
+
+def test_float64_through_numpy():
+    x, s = (np.random.default_rng(i).standard_normal(shape) for i, shape in enumerate([(2, 3, 8), (3, 8)]))
+    expected = exact(x, s, 1)
+    y, inv = qkernels.simplified_layer_normalization(x, s, axis=1, outputs=(0, 1))
+    np.testing.assert_allclose(y, expected, rtol=1e-14)
+    assert y.dtype == np.float64 and inv.dtype == np.float32 and inv.shape == (2, 1, 1)
+    assert qkernels.simplified_layer_normalization(x, s, axis=1, stash_type=11, outputs=(1,)).dtype == np.float64
+    out = np.empty_like(x)
+    assert qkernels.rms_normalization(x, s, axis=1, out=out) is out
+    assert_equal_bits(out, y)
+    for name, v in layouts(x):
+        assert_equal_bits(qkernels.rms_normalization(v, s, axis=1), y, name)
+    for dtype in FLOAT_DTYPES:  # mixed: the result's type is the scale's, and only there it is rounded
+        narrow = qkernels.rms_normalization(x, s.astype(dtype), axis=1)
+        assert narrow.dtype == dtype
+        np.testing.assert_allclose(np.float64(narrow), exact(x, s.astype(dtype), 1), rtol=HALF_ULP[dtype] * 1.001, atol=HALF_STEP[dtype])
+        np.testing.assert_allclose(qkernels.rms_normalization(x.astype(dtype), s, axis=1), exact(x.astype(dtype), s, 1), rtol=1e-14)
+        z = x.astype(dtype)
+        assert_equal_bits(qkernels.rms_normalization(z, z, stash_type=16), qkernels.rms_normalization(z, z, stash_type=10))
+        np.testing.assert_allclose(np.float64(qkernels.rms_normalization(z, z, stash_type=11)), exact(z, z), rtol=HALF_ULP[dtype], atol=HALF_STEP[dtype])
+    assert qkernels.rms_normalization(np.zeros((3, 0)), np.zeros(0)).shape == (3, 0)
+
+
+def test_skip_norm_of_one_skip_for_all_batches_and_its_default_epsilon(tier):
+    x, skip, gamma, bias = normal(0, (3, 4, 40)), normal(1, (4, 40)), normal(2, (40,)), normal(3, (40,))
+    whole = np.ascontiguousarray(np.broadcast_to(skip, x.shape))
+    expected = qkernels.skip_simplified_layer_normalization(x, whole, gamma, bias, outputs=(0, 1, 2, 3))
+    for one in (skip, skip[None]):
+        for a, b in zip(qkernels.skip_simplified_layer_normalization(x, one, gamma, bias, outputs=(0, 1, 2, 3)), expected, strict=True):
+            assert_equal_bits(a, b)
+    small = np.full((1, 4), 1e-5, np.float32)  # its square is 1e-10: 1e-12 leaves most of it, RMSNormalization's 1e-5 would leave nothing
+    np.testing.assert_allclose(qkernels.skip_simplified_layer_normalization(small, 0 * small, np.ones(4, np.float32)), 1 / np.sqrt(1.01), rtol=1e-6)
+    a, b = x.copy(), whole.copy()
+    y, mean, total = qkernels.skip_simplified_layer_normalization(a, b, gamma, bias, outputs=(0, 1, 3), out=a, sum_out=b)
+    assert_equal_bits(mean, expected[1])
+    assert_equal_bits(a, expected[0])
 
 
 def test_outputs_in_place(tier):
@@ -143,13 +227,17 @@ def test_empty_shapes(tier):
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda x, g: qkernels.rms_normalization(x.astype(np.float64), g), TypeError, "rms_normalization: x: expected dtype float32 or float16"),
+    (lambda x, g: qkernels.rms_normalization(x.astype(np.int32), g), TypeError, "rms_normalization: x: expected dtype float32, float16, bfloat16 or float64"),
+    (lambda x, g: qkernels.rms_normalization(x, g > 0), TypeError, "rms_normalization: scale: expected dtype float32, .*, got bool"),
+    (lambda x, g: qkernels.rms_normalization(np.float64(x), np.float64(g), out=x), TypeError, "rms_normalization: out: expected dtype float64, got float32"),
+    (lambda x, g: qkernels.rms_normalization(np.float64(x), np.float64(g)[:3]), ValueError, r"rms_normalization: scale: expected a shape that broadcasts to \(8,\), got"),
+    (lambda x, g: qkernels.simplified_layer_normalization(x, g, stash_type=16), ValueError, "simplified_layer_normalization: stash_type: expected 1"),
     (lambda x, g: qkernels.rms_normalization(x, g[:3]), ValueError, r"rms_normalization: scale: expected a shape that broadcasts to \(8,\), got"),
     (lambda x, g: qkernels.rms_normalization(x, g, axis=2), ValueError, "rms_normalization: axis: expected -2 to 1 for rank 2, got 2"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon=-1), ValueError, "epsilon: expected a number >= 0"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon=np.nan), ValueError, "epsilon: expected a number >= 0"),
     (lambda x, g: qkernels.rms_normalization(x, g, epsilon="1"), TypeError, "rms_normalization: epsilon: expected a number, got str"),
-    (lambda x, g: qkernels.rms_normalization(x, g, stash_type=10), ValueError, "stash_type: expected 1"),
+    (lambda x, g: qkernels.rms_normalization(x, g, stash_type=7), ValueError, "stash_type: expected 1, 10, 11 or 16"),
     (lambda x, g: qkernels.rms_normalization(x, None), TypeError, "rms_normalization: scale: expected an array, got None"),
     (lambda x, g: qkernels.rms_normalization(np.float32(1), g), ValueError, "rms_normalization: x: expected at least 1 dimension"),
     (lambda x, g: qkernels.rms_normalization(x, g, threads=0), ValueError, "rms_normalization: threads: expected 1 to 1024, got 0"),
@@ -160,7 +248,7 @@ def test_empty_shapes(tier):
     (lambda x, g: qkernels.skip_simplified_layer_normalization(x, x[:2], g), ValueError, r"skip: expected shape \(4, 8\), got \(2, 8\)"),
     (lambda x, g: qkernels.skip_simplified_layer_normalization(x, x.astype(np.float16), g), TypeError, "skip: expected dtype float32, got float16"),
     (lambda x, g: qkernels.skip_simplified_layer_normalization(x, x, g, g[:2]), ValueError, r"bias: expected shape \(8,\), got \(2,\)"),
-    (lambda x, g: qkernels.skip_simplified_layer_normalization(x, x, g, outputs=(1,)), ValueError, r"outputs: expected distinct indices"),
+    (lambda x, g: qkernels.skip_simplified_layer_normalization(x, x, g, outputs=(4,)), ValueError, r"outputs: expected distinct indices"),
     (lambda x, g: qkernels.skip_simplified_layer_normalization(x, x, g, sum_out=x), ValueError, "sum_out: output 3 is not among"),
     (lambda x, g: qkernels.skip_simplified_layer_normalization(x[0], x[0], g), ValueError, "x: expected 2 or 3 dimensions"),
 ])

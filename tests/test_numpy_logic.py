@@ -47,6 +47,18 @@ def test_numbers_against_onnx_reference(seed, dtype, m, n):
         assert_equal_bits(getattr(qkernels, name)(a), reference(op, a), name)
 
 
+@pytest.mark.differential("is_nan", "is_inf")
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"])
+def test_nan_and_infinity_of_float8(dtype):
+    every = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, dtype))
+    wide = every.astype(np.float32)
+    assert_equal_bits(qkernels.is_nan(every), np.isnan(wide))
+    assert_equal_bits(qkernels.is_inf(every), np.isinf(wide))
+    assert_equal_bits(qkernels.is_inf(every, detect_negative=0), np.isposinf(wide))
+    assert_equal_bits(qkernels.is_inf(every[::-1], detect_positive=0), np.isneginf(wide[::-1]))
+    assert qkernels.is_inf(every).sum() == (2 if dtype == "float8_e5m2" else 0)
+
+
 @pytest.mark.differential("and_", "or_", "xor", "not_", "where")
 @given(seed=seeds, m=st.integers(1, 4), n=st.integers(0, 20), dtype=st.sampled_from(NUMBERS))
 def test_logic_against_onnx_reference(seed, m, n, dtype):
@@ -77,6 +89,11 @@ def test_mod_clip_and_cumsum_against_onnx_reference(seed, dtype, m, n, axis, exc
     if dtype.itemsize >= 4 or dtype == np.float16:
         y = qkernels.cumsum(x, axis, exclusive=exclusive, reverse=reverse)
         assert_equal_bits(y, reference("CumSum", x, np.array(axis), exclusive=exclusive, reverse=reverse))  # halves, whose sums are exact
+
+
+def test_cumsum_rounds_bfloat16_once():
+    x = np.array([256, 1, 2.0**-30], BF16)  # 257 is the middle of two bfloat16, the last term lifts the sum above it
+    assert qkernels.cumsum(x, 0).astype(float).tolist() == [256, 256, 258]
 
 
 @pytest.mark.differential("topk")

@@ -2,12 +2,12 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import qkernels
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, normal, seeds
 
 INTEGERS = tuple(np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.uint2))
@@ -247,6 +247,56 @@ def test_qlinear_matmul_against_formula_and_tiers(p, y_type, scale_dtype, per_li
     assert_equal_bits(y, np.clip(np.rint(exact.astype(np.float32) * factor) + np.float32(yz), info.min, info.max).astype(y_type))
 
 
+@pytest.mark.differential("PackedInt8Matrix", "matmul_integer", "qlinear_matmul")
+@given(p=products(), y_type=st.sampled_from(EIGHT), transposed=st.booleans())
+def test_packed_matrix_is_the_matrix(p, y_type, transposed):
+    a, b, a_shape, b_shape, seed = p
+    while b.ndim > 2:
+        b, b_shape = b[0], b_shape[1:] if len(b_shape) > 2 else b_shape
+    b = np.ascontiguousarray(b.T).T if transposed else b
+    packed = one_result(lambda t: np.array(qkernels.PackedInt8Matrix(b, threads=t).buffers[0]))
+    w = qkernels.PackedInt8Matrix(b)
+    assert_equal_bits(w.buffers[0], packed)
+    assert_equal_bits(w.unpack(), b)
+    assert w.shape == b.shape and w.dtype == b.dtype and w.nbytes == packed.nbytes == -(-b.shape[1] // 16) * 64 * (1 + -(-b.shape[0] // 4))
+    az, bz = codes(seed + 2, a_shape, a.dtype), codes(seed + 3, b_shape, b.dtype)
+    y = one_result(lambda t: w(a, az, bz, threads=t))
+    assert_equal_bits(y, qkernels.matmul_integer(a, b, az, bz))
+    assert_equal_bits(qkernels.matmul_integer(a, w, az, bz), y)
+    assert_equal_bits(w(a), qkernels.matmul_integer(a, b))
+    out = np.empty_like(y)
+    assert w(np.asfortranarray(a), az, bz, out=out) is out
+    assert_equal_bits(out, y)
+    scale = lambda s, shape: np.abs(normal(s, shape)) * 0.1 + 0.01
+    rest = scale(seed + 6, b_shape), bz, scale(seed + 7, ()), codes(seed + 4, (), np.dtype(y_type))
+    assert_equal_bits(one_result(lambda t: qkernels.qlinear_matmul(a, scale(seed + 5, a_shape), az, w, *rest, threads=t)),
+                      qkernels.qlinear_matmul(a, scale(seed + 5, a_shape), az, b, *rest))
+
+
+def test_packed_matrix_with_vectors_and_float8(tier):
+    b = codes(0, (20, 7), np.dtype(np.uint8))
+    w, a = qkernels.PackedInt8Matrix(b), codes(1, (20,), np.dtype(np.int8))
+    assert_equal_bits(w(a), qkernels.matmul_integer(a, b))
+    for name, v in layouts(b):
+        assert_equal_bits(qkernels.PackedInt8Matrix(v).buffers[0], w.buffers[0], name)
+    x, half, zero = codes(2, (3, 20), FLOAT8[0]), np.float32(0.5), np.zeros((), FLOAT8[0])
+    same(qkernels.qlinear_matmul(x, half, zero, w, half, np.uint8(3), half, zero), qkernels.qlinear_matmul(x, half, zero, b, half, np.uint8(3), half, zero))
+    for shape in ((0, 5), (5, 0), (0, 0)):
+        assert qkernels.PackedInt8Matrix(np.zeros(shape, np.int8))(np.zeros((2, shape[0]), np.uint8)).tolist() == [[0] * shape[1]] * 2
+    with pytest.raises(ValueError, match="assignment destination is read-only"):
+        w.buffers[0][0] = 1
+    assert qkernels.PackedInt8Matrix.__new__(qkernels.PackedInt8Matrix)(np.zeros((2, 0), np.int8)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 13, 515, 1030])
+def test_large_integer_products_on_any_number_of_threads(rows):
+    a, b = codes(0, (rows, 517), np.dtype(np.uint8)), codes(1, (517, 1301 if rows < 500 else 131), np.dtype(np.int8))
+    w, za, zb = qkernels.PackedInt8Matrix(b), codes(2, (rows,), np.dtype(np.uint8)), codes(3, b.shape[1:], np.dtype(np.int8))
+    y = one_result(lambda t: w(a, za, zb, threads=t), (1, 2, 3, 7))
+    assert_equal_bits(y, ((np.int64(a) - np.int64(za)[:, None]) @ (np.int64(b) - zb)).astype(np.int32))
+    assert_equal_bits(one_result(lambda t: qkernels.matmul_integer(a, b, za, zb, threads=t), (1, 2, 7)), y)
+
+
 @pytest.mark.differential("qlinear_matmul")
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_qlinear_matmul_of_float8(dtype):
@@ -330,6 +380,7 @@ def gathers(draw):
     is_float = kind not in INTEGERS
     g = 0 if kind == np.uint8 else draw(st.integers(-len(shape), len(shape) - 1))
     q = draw(st.integers(-len(shape), len(shape) - 1).filter(lambda q: kind != np.uint8 or bits == 8 or q % len(shape) != 0))
+    bits = bits if kind == np.uint8 or is_float else 8 if kind == np.int8 else 4
     return dict(kind=kind, bits=bits, shape=tuple(shape), gather_axis=g, quantize_axis=q, seed=draw(seeds), with_zeros=not is_float and draw(st.booleans()),
                 block_size=draw(st.sampled_from([16, 32, 128] + [0] * is_float)), count=draw(st.sampled_from([(), (0,), (3,), (2, 2)])))
 
@@ -356,30 +407,21 @@ def test_gather_block_quantized_against_specification(p, scale_dtype):
 
 
 @pytest.mark.differential("gather_block_quantized")
-@given(seed=seeds, bits=st.sampled_from([4, 8]), block_size=st.sampled_from([16, 32]), with_zeros=st.booleans(), native=st.booleans())
-def test_gather_block_quantized_against_onnx_runtime(seed, bits, block_size, with_zeros, native):
-    ort = pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper
-    bits = 4 if native else bits  # ONNX Runtime wants so
-    kind = np.dtype(ml_dtypes.uint4 if native else np.uint8)
-    data = codes(seed, (5, 64 if native else 64 * bits // 8), kind)
-    scales, indices = normal(seed + 1, (5, 64 // block_size)), np.random.default_rng(seed).integers(-7, 7, (2, 3))
-    zeros = codes(seed + 2, (5, 64 // block_size if native else 64 // block_size * bits // 8), kind) if with_zeros else None
-    attributes = dict(bits=bits, block_size=block_size, gather_axis=0, quantize_axis=1)
-    number, raw = (TensorProto.UINT4, lambda x: qkernels.pack_int4(x).tobytes()) if native else (TensorProto.UINT8, lambda x: x.tobytes())
-    constants = [helper.make_tensor("data", number, data.shape, raw(data), raw=True),
-                 helper.make_tensor("scales", TensorProto.FLOAT, scales.shape, scales.tobytes(), raw=True)]
-    names = ["data", "indices", "scales"]
-    if with_zeros:
-        constants.append(helper.make_tensor("zeros", number, zeros.shape, raw(zeros), raw=True))
-        names.append("zeros")
-    graph = helper.make_graph([helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", **attributes)], "g",
-                              [helper.make_tensor_value_info("indices", TensorProto.INT64, None)],
-                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    expected = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, {"indices": indices})[0]
+@given(p=gathers(), scale_dtype=st.sampled_from([np.float32, np.float16]), index_dtype=st.sampled_from([np.int32, np.int64]))
+def test_gather_block_quantized_against_onnx_runtime(p, scale_dtype, index_dtype):
+    assume(p["kind"] != np.int8)  # ours only
+    assume(p["kind"] != np.uint8 or p["quantize_axis"] in (-1, len(p["shape"]) - 1))  # the others it refuses
+    per = 8 // p["bits"] if p["kind"] == np.uint8 else 1
+    data = codes(p["seed"], p["shape"], p["kind"])
+    axis = p["quantize_axis"] % data.ndim
+    logical = (*p["shape"][:-1], p["shape"][-1] * per)
+    blocks = [-(-d // (p["block_size"] or d)) if i == axis else d for i, d in enumerate(logical)]
+    scales = normal(p["seed"] + 1, tuple(blocks), scale_dtype)
+    zeros = codes(p["seed"] + 2, (*blocks[:-1], -(-blocks[-1] // per)), p["kind"]) if p["with_zeros"] else None
+    size = logical[p["gather_axis"]]
+    indices = np.random.default_rng(p["seed"]).integers(-size - 2, size + 2, p["count"]).astype(index_dtype)
+    attributes = {k: p[k] for k in ("bits", "block_size", "gather_axis", "quantize_axis")}
+    expected, = onnxruntime_node("com.microsoft", "GatherBlockQuantized", [data, indices, scales, zeros], constants=(0, 2, 3), **attributes)
     assert_equal_bits(qkernels.contrib.gather_block_quantized(data, indices, scales, zeros, **attributes), expected)
 
 
@@ -438,6 +480,11 @@ gather = qkernels.contrib.gather_block_quantized
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.float32(1), np.uint8(2)), TypeError, "x_zero_point: expected dtype int8, got uint8"),
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.float32(1), output_dtype=2), TypeError, "output_dtype: expected one of float32"),
     (lambda: qkernels.dequantize_linear(np.zeros(3, np.int8), np.ones((), ml_dtypes.float8_e8m0fnu)), ValueError, "output_dtype: expected float32"),
+    (lambda: qkernels.PackedInt8Matrix(B8.astype(np.int16)), TypeError, "PackedInt8Matrix: b: expected dtype uint8 or int8, got int16"),
+    (lambda: qkernels.PackedInt8Matrix(B8[None]), ValueError, r"PackedInt8Matrix: b: expected 2 dimensions, got shape \(1, 4, 4\)"),
+    (lambda: qkernels.PackedInt8Matrix(B8)(B8[:, :3]), ValueError, r"PackedInt8Matrix: b: expected shape \(3, N\) for a of shape \(4, 3\), got \(4, 4\)"),
+    (lambda: qkernels.PackedInt8Matrix(B8)(B8, None, np.int8(1)), TypeError, "PackedInt8Matrix: b_zero_point: expected dtype uint8, got int8"),
+    (lambda: qkernels.PackedInt8Matrix(B8)(a := B8.view(np.uint8), out=a), TypeError, "PackedInt8Matrix: out: expected dtype int32, got uint8"),
     (lambda: qkernels.matmul_integer(B8, B8.astype(np.int16)), TypeError, "matmul_integer: b: expected dtype uint8 or int8, got int16"),
     (lambda: qkernels.matmul_integer(B8, B8[:3]), ValueError, r"matmul_integer: b: expected shape \(4, N\) for a of shape \(4, 4\), got \(3, 4\)"),
     (lambda: qkernels.matmul_integer(B8, B8, np.int8(1)), TypeError, "matmul_integer: a_zero_point: expected dtype uint8, got int8"),
@@ -449,6 +496,7 @@ gather = qkernels.contrib.gather_block_quantized
     (lambda: qkernels.qlinear_matmul(B8, np.float64(1), B8[0, 0], B8, S[0], B8[0, 0], S[0], B8[0, 0]), TypeError, "a_scale: expected dtype float32"),
     (lambda: qkernels.dynamic_quantize_linear(X.astype(np.float16)), TypeError, "dynamic_quantize_linear: x: expected dtype float32, got float16"),
     (lambda: gather(B8, [0], X[:, :1], bits=3), ValueError, "gather_block_quantized: bits: expected 2, 4 or 8, got 3"),
+    (lambda: gather(B8.astype(ml_dtypes.uint4), [0], X[:, :1], bits=8), ValueError, "gather_block_quantized: bits: expected 4 for uint4, got 8"),
     (lambda: gather(B8, [0], X[:, :1], block_size=24), ValueError, "block_size: expected a power of two, at least 16, got 24"),
     (lambda: gather(B8, [0], X[:, :1], block_size=0), ValueError, "block_size: expected a power of two, at least 16, got 0"),
     (lambda: gather(B8, [0], X[:, :2]), ValueError, r"gather_block_quantized: scales: expected shape \(4, 1\), got \(4, 2\)"),

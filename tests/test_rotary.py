@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import qkernels
 from qkernels import contrib
 from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result
+from tests.oracle import BF16, FLOAT_DTYPES, assert_equal_bits, layouts, one_result, onnxruntime_node
 from tests.strategies import float_dtypes, normal, seeds
 
 small = st.integers(1, 4)
@@ -53,28 +53,23 @@ def test_contrib_against_specification(seed, dtype, batch, sequence, heads, half
 
 
 @pytest.mark.differential("contrib.rotary_embedding")
-@pytest.mark.parametrize("interleaved", [0, 1])
-@pytest.mark.parametrize("flat", [True, False])
-@pytest.mark.parametrize("rest", [0, 6])
-@pytest.mark.parametrize("offset", [True, False])
-def test_contrib_against_onnx_runtime(interleaved, flat, rest, offset):
-    ort = pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper
-    half, heads, batch, sequence = 5, 3, 2, 4
-    size = 2 * half + rest
+@given(seed=seeds, dtype=st.sampled_from([np.float32, np.float16]), batch=st.integers(1, 3), heads=st.integers(1, 4), sequence=st.integers(1, 6), half=st.integers(1, 20),
+       rest=st.sampled_from([0, 2, 6]), interleaved=st.integers(0, 1), flat=st.booleans(), offset=st.booleans(), packed=st.booleans())
+def test_contrib_against_onnx_runtime(seed, dtype, batch, heads, sequence, half, rest, interleaved, flat, offset, packed):
+    size, rows = 2 * half + rest, 11
     # ONNX Runtime wants num_heads for partial rotation even with 4 dimensions
-    attributes = {"interleaved": interleaved, "num_heads": heads if rest else 0, "rotary_embedding_dim": 2 * half if rest else 0}
-    x = normal(0, (batch, sequence, heads * size) if flat else (batch, heads, sequence, size))
-    cos, sin = caches(1, (11, half))
-    positions = np.int64([6]) if offset else np.int64([[0, 3, 10, 3], [1, 2, 3, 4]])
-    feeds = {"x": x, "p": positions, "c": cos, "s": sin}
-    node = helper.make_node("RotaryEmbedding", list(feeds), ["y"], domain="com.microsoft", **attributes)
-    inputs = [helper.make_tensor_value_info(n, TensorProto.INT64 if n == "p" else TensorProto.FLOAT, v.shape) for n, v in feeds.items()]
-    model = helper.make_model(helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, x.shape)]),
-                              opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)], ir_version=10)
-    expected, = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
-    # it may fuse one product and the sum: one rounding of a product less, two values of up to |a| + |b| apart
-    np.testing.assert_allclose(contrib.rotary_embedding(x, positions, cos, sin, **attributes), expected, rtol=0, atol=2 * 2.0**-24 * 2 * np.abs(x).max())
+    attributes = {"interleaved": interleaved, "num_heads": heads if rest else 0, "rotary_embedding_dim": 2 * half if rest else 0,
+                  "is_packed_batching": int(packed and not offset)}
+    x = normal(seed, (batch, sequence, heads * size) if flat else (batch, heads, sequence, size), dtype)
+    cos, sin = (c.astype(dtype) for c in caches(seed + 1, (rows, half)))
+    rng = np.random.default_rng(seed)
+    positions = rng.integers(0, rows - sequence + 1, 1) if offset else rng.integers(0, rows, (batch, sequence))
+    expected, = onnxruntime_node("com.microsoft", "RotaryEmbedding", [x, positions, cos, sin], **attributes)
+    y = contrib.rotary_embedding(x, positions, cos, sin, **attributes)
+    assert y.dtype == expected.dtype and y.shape == expected.shape
+    # it may fuse one product and the sum: one rounding of a product less, two values of up to |a| + |b| apart; then one rounding to float16 more
+    allowed = 2 * 2.0**-24 * 2 * np.abs(np.float64(x)).max() + (2.0**-10 * np.abs(np.float64(y)) + 2.0**-24 if dtype == np.float16 else 0)
+    assert (np.abs(np.float64(y) - np.float64(expected)) <= allowed).all()
 
 
 @pytest.mark.parametrize("domain", ["ai.onnx", "com.microsoft"])

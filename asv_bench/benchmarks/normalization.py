@@ -52,7 +52,7 @@ class SkipNormalization:
         if who == "qkernels":
             assert_tier("normalization")
             y, total = np.empty_like(x), np.empty_like(x)
-            self.call = lambda: qkernels.skip_simplified_layer_normalization(x, skip, gamma, outputs=(0, 3), out=y, sum_out=total)
+            self.call = lambda: qkernels.skip_simplified_layer_normalization(x, skip, gamma, epsilon=1e-6, outputs=(0, 3), out=y, sum_out=total)
         else:
             node = {"x": x, "skip": skip, "gamma": gamma}
             self.call = onnxruntime_node("com.microsoft", "SkipSimplifiedLayerNormalization", node, outputs=4, constants=["gamma"], epsilon=1e-5)

@@ -76,7 +76,7 @@ class Dynamic:
 
 
 class IntegerProducts:
-    kernels = ("matmul_integer", "qlinear_matmul")
+    kernels = ("matmul_integer", "qlinear_matmul", "PackedInt8Matrix")
     params = [[1, 128, 512], ["matmul_integer", "qlinear_matmul"], ["qkernels", "onnxruntime"]]
     param_names = ["rows", "function", "who"]
 
@@ -93,6 +93,7 @@ class IntegerProducts:
         if who == "qkernels":
             assert_tier("quantization")
             out = np.empty((rows, n), np.int32 if function == "matmul_integer" else np.uint8)
+            inputs["b"] = qkernels.PackedInt8Matrix(b)  # a constant, as in the session of the other
             self.call = lambda: getattr(qkernels, function)(*inputs.values(), out=out)
         else:
             if function == "matmul_integer":

@@ -25,4 +25,4 @@ class SkipSimplifiedLayerNormalization(OpRun):
         if bias is not None:
             total = total + bias.astype(np.float32)
         y, inv = _normalize(total, gamma, -1, 1e-12 if epsilon is None else epsilon, x.dtype)
-        return (y, np.zeros_like(inv), inv, total.astype(x.dtype))[:len(self.onnx_node.output)]
+        return (y, total.mean(-1, keepdims=True, dtype=np.float64).astype(np.float32), inv, total.astype(x.dtype))[:len(self.onnx_node.output)]

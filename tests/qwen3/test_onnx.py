@@ -8,12 +8,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import qkernels
 import qwen3
+from qkernels.reference.op_matmul_nbits import dequantize
 from qwen3.onnx_decoder import OnnxDecoder
 from qwen3.onnx_file import OnnxError
 from qwen3.onnx_graph import OnnxModel, Profile
 from qwen3.onnx_inspection import describe_graph, profile_graph
 from tests.oracle import assert_equal_bits
 from tests.qwen3.graphs import IDS, feeds, normal, session, spread_error
+from tests.test_matmul_nbits import weights
 
 # --- report and profile ---------------------------------------------------------------------------------------------------
 
@@ -265,6 +267,79 @@ def test_a_dequantized_matrix_that_others_read_too(tmp_path):
     assert_equal_bits(n, -d.T)
     for found, expected in ((y, x @ d), (u, v @ d.T), (w, d @ d2)):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", ["none", "packed", "float"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_matmul_nbits_is_packed_once(bits, zeros, ordered, tmp_path):
+    k, n = 80, 6
+    b, scales, points = weights(0, n, k, bits, 16, zeros)
+    g_idx = np.random.default_rng(1).integers(0, 5, k).astype(np.int32) if ordered else None
+    constants = {name: v for name, v in dict(b=b, s=scales, z=points, g=g_idx, c=normal(n, seed=3)).items() if v is not None}
+    names = ["x", "b", "s", "z" if points is not None else "", "g" if ordered else "", "c"]
+    form = dict(K=k, N=n, bits=bits, block_size=16)
+    nodes = [helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", **form),
+             helper.make_node("MatMulNBits", names[:5], ["u"], domain="com.microsoft", **form)]
+    x = normal(3, k, seed=2)
+    (y, u), _, kernels = run_graph(tmp_path, nodes, {"x": x}, ["y", "u"], constants)
+    assert kernels == ["PackedNBits, f32 activations"] * 2
+    assert_equal_bits(y, qkernels.matmul_nbits(x, b, scales, points, g_idx, constants["c"], **form))
+    assert_equal_bits(u, qkernels.matmul_nbits(x, b, scales, points, g_idx, **form))
+    model = OnnxModel(tmp_path)
+    assert len({id(step.weights()[0]) for step in model.plan.prepare().steps}) == 1
+    assert all(("by g_idx" in r[3]) == ordered for r in model.report())
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+def test_quantized_embedding_is_packed_once(bits, zeros, tmp_path):
+    rows, k = 9, 64
+    b, scales, points = weights(0, rows, k, bits, 16, zeros)
+    constants = {name: v for name, v in dict(d=b.reshape(rows, -1), s=scales, z=points).items() if v is not None}
+    node = helper.make_node("GatherBlockQuantized", ["d", "i", "s", *["z"][:points is not None]], ["y"], domain="com.microsoft", bits=bits, block_size=16)
+    ids = np.int64([[0, 8, -1], [9, -10, 3]])  # of which two are outside and give zeros
+    (y,), (expected,), kernels = run_graph(tmp_path, [node], {"i": ids}, ["y"], constants)
+    assert kernels == ["take_rows"]
+    assert_equal_bits(y, expected)
+    assert not y[1, :2].any()
+
+
+def test_products_side_by_side_have_one_form(tmp_path):
+    """A gate without zero points and an up with float ones, or with another g_idx, are no stack; with packed ones they are."""
+    k, n = 64, 16
+    x, silu = normal(3, k), lambda v: v / (1 + np.exp(-v))
+    order = np.repeat(np.int32([1, 0, 3, 2]), 16)
+    for zeros, order_of_up, together in (("none", None, True), ("packed", None, True), ("float", None, False), ("none", order, False)):
+        gate, up = weights(0, n, k, 2, 16), weights(1, n, k, 2, 16, zeros)
+        constants = dict(zip("abcde", (*gate[:2], *up), strict=True)) | ({} if order_of_up is None else {"g": order_of_up})
+        constants = {name: v for name, v in constants.items() if v is not None}
+        product = lambda names, out: helper.make_node("MatMulNBits", ["x", *names], [out], domain="com.microsoft", K=k, N=n, bits=2, block_size=16)
+        nodes = [product("ab", "gate"), product(["c", "d", "e" if zeros != "none" else "", "g" if order_of_up is not None else ""], "up"),
+                 helper.make_node("Sigmoid", ["gate"], ["s"]), helper.make_node("Mul", ["gate", "s"], ["m"]), helper.make_node("Mul", ["m", "up"], ["y"])]
+        (y,), _, _ = run_graph(tmp_path, nodes, {"x": x}, ["y"], constants)
+        dense = [dequantize(*w, g, k, n, 2, 16) for w, g in ((gate, None), (up, order_of_up))]
+        np.testing.assert_allclose(y, silu(x @ dense[0].T) * (x @ dense[1].T), rtol=1e-4, atol=1e-4)
+        assert any("2 products of one input" in r[3] for r in OnnxModel(tmp_path).report()) == together, zeros
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_integer_products_are_packed_once(dtype, tmp_path):
+    rng = np.random.default_rng(0)
+    b = rng.integers(0 if dtype == np.uint8 else -128, 128, (33, 20)).astype(dtype)
+    scale, zero, one = np.float32(0.02), np.uint8(120), lambda v: np.array(v)
+    constants = {"b": b, "za": one(zero), "zb": one(dtype(3)), "s": one(scale)}
+    nodes = [helper.make_node("MatMulInteger", ["x", "b", "za", "zb"], ["y"]), helper.make_node("Cast", ["y"], ["f"], to=1),
+             helper.make_node("MatMulInteger", ["x", "b"], ["v"]), helper.make_node("Cast", ["v"], ["g"], to=1),
+             helper.make_node("QLinearMatMul", ["x", "s", "za", "b", "s", "zb", "s", "za"], ["q"]), helper.make_node("Cast", ["q"], ["h"], to=1)]
+    x = rng.integers(0, 256, (3, 33), np.uint8)
+    (f, g, h), expected, kernels = run_graph(tmp_path, nodes, {"x": x}, ["f", "g", "h"], constants, 24)
+    assert kernels.count("PackedInt8Matrix") == 3
+    for ours, by_node in zip((f, g, h), expected, strict=True):
+        assert_equal_bits(ours, by_node)
+    assert_equal_bits(f, ((np.int64(x) - 120) @ (np.int64(b) - 3)).astype(np.float32))
+    steps = [s for s in OnnxModel(tmp_path).plan.prepare().steps if s.kernel == "PackedInt8Matrix"]
+    assert len({id(s.weights()[0]) for s in steps}) == 1 and steps[0].weight_bytes() == 2 * (64 + 9 * 64)
 
 
 def test_gemm_and_shared_matrices(tmp_path):

@@ -9,12 +9,12 @@ typedef struct {
     const void *x;     /* (rows, n) of x_dtype */
     const void *skip;  /* (rows, n) of x_dtype */
     const void *bias;  /* (n) of x_dtype */
-    const void *scale; /* (n) of scale_dtype */
+    const void *scale; /* (n) of scale_dtype, or (rows, n) with scale_step n */
     void *y;           /* (rows, n) of y_dtype; may be x or skip */
     void *sum;         /* (rows, n) of x_dtype: v rounded once; may be x or skip */
     float *inv;        /* (rows) */
     int x_dtype, scale_dtype, y_dtype;
-    int64_t rows, n;
+    int64_t rows, n, scale_step;
     float epsilon;
 } qk_rms_args;
 

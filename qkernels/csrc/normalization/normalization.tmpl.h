@@ -15,14 +15,14 @@ QK_FOLDED v16 QK_TIER(rms_value)(int dtype, int plain, const qk_rms_args *a, int
     return v;
 }
 
-QK_FOLDED void QK_TIER(rms_scale)(int x_dtype, int scale_dtype, int y_dtype, int plain, const qk_rms_args *a, int64_t offset, int64_t column, int n,
-                                  v16 inv)
+QK_FOLDED void QK_TIER(rms_scale)(int x_dtype, int scale_dtype, int y_dtype, int plain, const qk_rms_args *a, int64_t offset, int64_t column,
+                                  const char *scale, int n, v16 inv)
 {
     v16 v = QK_TIER(rms_value)(x_dtype, plain, a, offset, column, n);
     if (!plain && a->sum)
         v16_store_as(x_dtype, (char *)a->sum + offset * qk_itemsize(x_dtype), v, n);
     if (plain || a->y) {
-        v16 g = v16_load_as(scale_dtype, (const char *)a->scale + column * qk_itemsize(scale_dtype), n);
+        v16 g = v16_load_as(scale_dtype, scale + column * qk_itemsize(scale_dtype), n);
         v16_store_as(y_dtype, (char *)a->y + offset * qk_itemsize(y_dtype), v16_mul(v16_mul(v, inv), g), n);
     }
 }
@@ -47,10 +47,11 @@ QK_FOLDED void QK_TIER(rms_row)(int x_dtype, int scale_dtype, int y_dtype, int p
     v16 inv = v16_div(v16_set1(1.0f), v16_sqrt(mean));
     if (a->inv)
         v16_store_n(a->inv + row, inv, 1);
+    const char *scale = (const char *)a->scale + row * a->scale_step * qk_itemsize(scale_dtype);
     for (c = 0; c + 16 <= n; c += 16)
-        QK_TIER(rms_scale)(x_dtype, scale_dtype, y_dtype, plain, a, row * n + c, c, 16, inv);
+        QK_TIER(rms_scale)(x_dtype, scale_dtype, y_dtype, plain, a, row * n + c, c, scale, 16, inv);
     if (c < n)
-        QK_TIER(rms_scale)(x_dtype, scale_dtype, y_dtype, plain, a, row * n + c, c, (int)(n - c), inv);
+        QK_TIER(rms_scale)(x_dtype, scale_dtype, y_dtype, plain, a, row * n + c, c, scale, (int)(n - c), inv);
 }
 
 static void QK_TIER(rms_rows)(const qk_rms_args *a, int64_t first, int64_t last)

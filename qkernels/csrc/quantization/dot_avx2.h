@@ -1,8 +1,12 @@
 /* Four k of an integer product, AVX2. vpmaddubsw would saturate (255 * 127 * 2 > 32767), so even and odd bytes are widened to 16 bits: vpmaddwd
- * adds two of their products into 32 bits exactly. The columns' bytes widen once for all rows. */
+ * adds two of their products into 32 bits exactly. The columns' bytes widen once for all rows; sixteen registers hold four rows of one panel. */
+#define QK_INTEGER_ROWS 4
+#define QK_INTEGER_PANELS 1
 
-static inline __attribute__((always_inline)) void QK_TIER(dot_four)(const uint8_t *panel, const uint8_t *a, int64_t width, const int rows, v16i *sums)
+static inline __attribute__((always_inline)) void QK_TIER(dot_four)(const uint8_t *panel, int64_t panel_bytes, const uint8_t *a, int64_t width,
+                                                                    const int rows, const int panels, v16i *sums)
 {
+    (void)panel_bytes, (void)panels;
     const __m256i low = _mm256_set1_epi16(0xFF);
     __m256i b_lo = _mm256_loadu_si256((const __m256i *)panel), b_hi = _mm256_loadu_si256((const __m256i *)panel + 1);
     __m256i even_lo = _mm256_srai_epi16(_mm256_slli_epi16(b_lo, 8), 8), even_hi = _mm256_srai_epi16(_mm256_slli_epi16(b_hi, 8), 8);

@@ -1,13 +1,23 @@
-/* Four k of an integer product, AVX-512 VNNI: vpdpbusd adds four products u8 * s8 to each lane, nothing saturates. */
+/* Four k of an integer product, AVX-512 VNNI: vpdpbusd adds four products u8 * s8 to each lane, nothing saturates. Six rows by four panels are 24
+ * sums, four registers of columns and one of a row. */
+#define QK_INTEGER_ROWS 6
+#define QK_INTEGER_PANELS 4
 
-static inline __attribute__((always_inline)) void QK_TIER(dot_four)(const uint8_t *panel, const uint8_t *a, int64_t width, const int rows, v16i *sums)
+static inline __attribute__((always_inline)) void QK_TIER(dot_four)(const uint8_t *panel, int64_t panel_bytes, const uint8_t *a, int64_t width,
+                                                                    const int rows, const int panels, v16i *sums)
 {
-    __m512i b = _mm512_loadu_si512(panel);
+    __m512i b[QK_INTEGER_PANELS];
+    QK_UNROLL
+    for (int p = 0; p < panels; p++)
+        b[p] = _mm512_loadu_si512(panel + p * panel_bytes);
     QK_UNROLL
     for (int r = 0; r < rows; r++) {
         int32_t four;
         memcpy(&four, a + r * width, 4);
-        sums[r] = _mm512_dpbusd_epi32(sums[r], _mm512_set1_epi32(four), b);
+        __m512i v = _mm512_set1_epi32(four);
+        QK_UNROLL
+        for (int p = 0; p < panels; p++)
+            sums[r * panels + p] = _mm512_dpbusd_epi32(sums[r * panels + p], v, b[p]);
     }
 }
 

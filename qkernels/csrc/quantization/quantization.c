@@ -42,15 +42,16 @@ static void share(const qk_quantization_table *table, const qk_integer_args *arg
 {
     int64_t groups = qk_ceil_div(args->n, LANES), blocks = qk_ceil_div(args->m, ROWS), packed = -1;
     int64_t step = qk_min(PANELS, qk_ceil_div(groups * args->batches, threads)), strips = qk_ceil_div(groups, step);
-    int64_t tasks = args->batches * strips * blocks;
-    uint8_t *panels = args->panels + thread * PANELS * (64 + 64 * qk_ceil_div(args->k, 4));
+    int64_t tasks = args->batches * strips * blocks, panel_bytes = 64 + 64 * qk_ceil_div(args->k, 4);
+    uint8_t *scratch = args->panels + thread * PANELS * panel_bytes;
     for (int64_t task = tasks * thread / threads; task < tasks * (thread + 1) / threads; task++) {
         int64_t batch = task / (strips * blocks), group = task / blocks % strips * step, row = task % blocks * ROWS;
         int count = (int)qk_min(step, groups - group);
-        if (packed != task / blocks)
-            table->pack_columns(args, batch, group * LANES, count, panels);
+        if (!args->packed && packed != task / blocks)
+            table->pack_columns(args, batch, group * LANES, count, scratch);
         packed = task / blocks;
-        table->multiply_rows(args, batch, group * LANES, count, panels, row, qk_min(row + ROWS, args->m));
+        table->multiply_rows(args, batch, group * LANES, count, args->packed ? args->packed + group * panel_bytes : scratch, row,
+                             qk_min(row + ROWS, args->m));
     }
 }
 
@@ -68,5 +69,15 @@ void qk_integer_matmul(int isa, int threads, const qk_integer_args *args)
         table->prepare_rows(args, args->a_rows * t / n, args->a_rows * (t + 1) / n);
 #pragma omp barrier
         share(table, args, t, n);
+    }
+}
+
+void qk_integer_pack(int isa, int threads, const qk_integer_args *args, uint8_t *panels)
+{
+    int64_t groups = qk_ceil_div(args->n, LANES), strips = qk_ceil_div(groups, PANELS), panel_bytes = 64 + 64 * qk_ceil_div(args->k, 4);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t strip = 0; strip < strips; strip++) {
+        int64_t group = strip * PANELS;
+        tables[isa]->pack_columns(args, 0, group * LANES, (int)qk_min(PANELS, groups - group), panels + group * panel_bytes);
     }
 }

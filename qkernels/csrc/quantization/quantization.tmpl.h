@@ -240,7 +240,7 @@ static void QK_TIER(pack_columns)(const qk_integer_args *a, int64_t batch, int64
                     for (int i = 0; i < rows; i++)
                         to[4 * c + i] = from[i * a->b_k_stride + c * a->b_n_stride] ^ flip;
             }
-            QK_TIER(dot_four)(to, ones, 0, 1, sums + g);
+            QK_TIER(dot_four)(to, 0, ones, 0, 1, 1, sums + g);
         }
     for (int g = 0; g < groups; g++)
         v16i_store(panels + g * panel_bytes, sums[g]);
@@ -249,60 +249,81 @@ static void QK_TIER(pack_columns)(const qk_integer_args *a, int64_t batch, int64
 static inline v16i QK_TIER(load_ints)(const int32_t *p, int n)
 {
     int32_t some[16] = {0};
+    if (n == 16)
+        return v16i_load(p);
     memcpy(some, p, 4 * (size_t)n);
     return v16i_load(some);
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_integer_args *a, int64_t batch, int64_t column, const uint8_t *panel,
-                                                                        int64_t row, const int rows)
+/* results of some rows in the 16 columns of a panel, from their sums, `step` of them apart */
+static inline void QK_TIER(integer_finish)(const qk_integer_args *a, int64_t batch, int64_t column, const uint8_t *panel, int64_t row, int rows,
+                                           const int32_t *sums, int step)
 {
-    int64_t width = qk_ceil_div(a->k, 4) * 4, first = a->a_batch[batch] + row;
+    int64_t at = (batch * a->m + row) * a->n + column, line = a->a_batch[batch] + row, columns = a->b_columns[batch] + column;
     int n = (int)qk_min(16, a->n - column);
-    const uint8_t *from = a->rows + first * width;
-    v16i sums[QK_INTEGER_ROWS];
-    QK_UNROLL
-    for (int r = 0; r < rows; r++)
-        sums[r] = v16i_set1(0);
-    for (int64_t k = 0; k < width; k += 4)
-        QK_TIER(dot_four)(panel + 64 + 16 * k, from + k, width, rows, sums);
-    const int32_t *b_zeros = a->b_zero + a->b_columns[batch] + column;
-    v16i b_zero = v16i_sub(QK_TIER(load_ints)(b_zeros, n), v16i_set1(a->b_signed ? 0 : 128));
+    v16i b_zero = v16i_sub(QK_TIER(load_ints)(a->b_zero + columns, n), v16i_set1(a->b_signed ? 0 : 128));
     v16i b_sum = v16i_sub(v16i_load(panel), v16i_mul(b_zero, v16i_set1((int32_t)(uint32_t)a->k)));
-    v16 b_scale = a->b_scale ? v16_load_as(QK_F32, a->b_scale + a->b_columns[batch] + column, n) : v16_zero();
-    for (int r = 0; r < rows; r++) {
-        v16i a_zero = v16i_set1(a->a_zero[first + r] + (a->a_signed ? 128 : 0));
-        v16i sum = v16i_sub(v16i_sub(sums[r], v16i_mul(a_zero, b_sum)), v16i_mul(b_zero, v16i_set1(a->sums[first + r])));
-        int64_t at = (batch * a->m + row + r) * a->n + column;
-        uint8_t some[64];
+    v16 b_scale = a->b_scale ? v16_load_as(QK_F32, a->b_scale + columns, n) : v16_zero();
+    float low = (a->y_code == QK_I8 ? -128.0f : 0.0f) - (float)a->y_zero;
+    for (int r = 0; r < rows; r++, at += a->n, line++, sums += 16 * step) {
+        v16i a_zero = v16i_set1(a->a_zero[line] + (a->a_signed ? 128 : 0));
+        v16i sum = v16i_sub(v16i_sub(v16i_load(sums), v16i_mul(a_zero, b_sum)), v16i_mul(b_zero, v16i_set1(a->sums[line])));
         if (a->y_code == QK_I32) {
-            if (n == 16)
-                v16i_store((int32_t *)a->y + at, sum);
-            else {
-                v16i_store(some, sum);
-                memcpy((int32_t *)a->y + at, some, 4 * (size_t)n);
-            }
+            int32_t some[16], *y = (int32_t *)a->y + at;
+            v16i_store(n == 16 ? y : some, sum);
+            if (n < 16)
+                memcpy(y, some, 4 * (size_t)n);
             continue;
         }
-        v16 scale = v16_div(v16_mul(v16_set1(a->a_scale[first + r]), b_scale), v16_set1(a->y_scale));
-        float low = (a->y_code == QK_I8 ? -128.0f : 0.0f) - (float)a->y_zero;
+        v16 scale = v16_div(v16_mul(v16_set1(a->a_scale[line]), b_scale), v16_set1(a->y_scale));
         v16 v = v16_round(v16_mul(v16i_to_f(sum), scale));
         v = v16_min(v16_max(v, v16_set1(low)), v16_set1(low + 255.0f)); /* NaN, from scales that are none, becomes the smallest code */
         QK_TIER(store_codes)(QK_U8, a->y, at, v16i_add(v16_to_i(v), v16i_set1(a->y_zero)), n);
     }
 }
 
+static inline __attribute__((always_inline)) void QK_TIER(integer_tile)(const qk_integer_args *a, int64_t batch, int64_t column, const uint8_t *panel,
+                                                                        int64_t row, const int rows, const int panels)
+{
+    int64_t width = qk_ceil_div(a->k, 4) * 4, panel_bytes = 64 + 16 * width;
+    const uint8_t *from = a->rows + (a->a_batch[batch] + row) * width;
+    v16i sums[QK_INTEGER_ROWS * QK_INTEGER_PANELS];
+    int32_t done[16 * QK_INTEGER_ROWS * QK_INTEGER_PANELS]; /* for a loop of its own: what it counts through is no register */
+    QK_UNROLL
+    for (int i = 0; i < rows * panels; i++)
+        sums[i] = v16i_set1(0);
+    for (int64_t k = 0; k < width; k += 4)
+        QK_TIER(dot_four)(panel + 64 + 16 * k, panel_bytes, from + k, width, rows, panels, sums);
+    QK_UNROLL
+    for (int i = 0; i < rows * panels; i++)
+        v16i_store(done + 16 * i, sums[i]);
+    for (int p = 0; p < panels; p++)
+        QK_TIER(integer_finish)(a, batch, column + 16 * p, panel + p * panel_bytes, row, rows, done + 16 * p, panels);
+}
+
+/* all panels for a few rows, which stay in the first cache */
+static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_integer_args *a, int64_t batch, int64_t column, int groups,
+                                                                        const uint8_t *panels, int64_t row, const int rows)
+{
+    int64_t panel_bytes = 64 + 64 * qk_ceil_div(a->k, 4);
+    int g = 0;
+    for (; g + QK_INTEGER_PANELS <= groups; g += QK_INTEGER_PANELS)
+        QK_TIER(integer_tile)(a, batch, column + 16 * g, panels + g * panel_bytes, row, rows, QK_INTEGER_PANELS);
+    for (; g < groups; g++)
+        QK_TIER(integer_tile)(a, batch, column + 16 * g, panels + g * panel_bytes, row, rows, 1);
+}
+
 static void QK_TIER(multiply_rows)(const qk_integer_args *a, int64_t batch, int64_t column, int groups, const uint8_t *panels, int64_t first, int64_t last)
 {
-    int64_t panel_bytes = 64 + 64 * qk_ceil_div(a->k, 4), row = first;
-    for (; row + QK_INTEGER_ROWS <= last; row += QK_INTEGER_ROWS) /* a few rows stay in the first cache while four panels pass */
-        for (int g = 0; g < groups; g++)
-            QK_TIER(integer_rows)(a, batch, column + 16 * g, panels + g * panel_bytes, row, QK_INTEGER_ROWS);
+    int64_t row = first;
+    for (; row + QK_INTEGER_ROWS <= last; row += QK_INTEGER_ROWS)
+        QK_TIER(integer_rows)(a, batch, column, groups, panels, row, QK_INTEGER_ROWS);
     for (; QK_INTEGER_ROWS > 4 && row + 4 <= last; row += 4)
-        for (int g = 0; g < groups; g++)
-            QK_TIER(integer_rows)(a, batch, column + 16 * g, panels + g * panel_bytes, row, QK_INTEGER_ROWS > 4 ? 4 : 1);
+        QK_TIER(integer_rows)(a, batch, column, groups, panels, row, 4);
+    for (; row + 2 <= last; row += 2)
+        QK_TIER(integer_rows)(a, batch, column, groups, panels, row, 2);
     for (; row < last; row++)
-        for (int g = 0; g < groups; g++)
-            QK_TIER(integer_rows)(a, batch, column + 16 * g, panels + g * panel_bytes, row, 1);
+        QK_TIER(integer_rows)(a, batch, column, groups, panels, row, 1);
 }
 
 const qk_quantization_table QK_TIER(quantization_kernels) = {QK_TIER(dequantize), QK_TIER(quantize), QK_TIER(range), QK_TIER(prepare_rows),
