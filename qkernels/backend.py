@@ -113,6 +113,7 @@ def _schema(op_type, opset, domain):
         return None
 
 
+_OPTIONS = {"out", "sum_out", "outputs", "threads", "activations"}  # of our functions, no attributes of any operator
 _KINDS = {int: onnx.AttributeProto.INT, float: onnx.AttributeProto.FLOAT, str: onnx.AttributeProto.STRING}
 
 
@@ -124,7 +125,9 @@ def _malformed(node, schema, parameters):
         if schema is not None:
             expected = int(schema.attributes[a.name].type) if a.name in schema.attributes else None
         else:
-            expected = _KINDS.get(type(parameters[a.name].default)) if a.name in parameters else None
+            # what is required and has no default is a number of something in all of them
+            default = parameters[a.name].default if a.name in parameters else None
+            expected = onnx.AttributeProto.INT if default is inspect.Parameter.empty else _KINDS.get(type(default))
         if expected is not None and a.type != expected:
             return f"attribute {a.name}: expected type {_kind_name(expected)}, got {_kind_name(a.type)}"
     if len({a.name for a in node.attribute}) != len(node.attribute):
@@ -196,7 +199,8 @@ def bind(node, opsets):
     defaults = {}
     if schema is not None:
         defaults = {name: attribute_value(a.default_value) for name, a in schema.attributes.items() if a.default_value.name}
-    for name in [n for n in attributes if n not in parameters]:
+    known = parameters.keys() - _OPTIONS if schema is None else parameters.keys() & schema.attributes.keys()
+    for name in [n for n in attributes if n not in known]:
         if name not in defaults or attributes[name] != defaults[name]:
             raise UnsupportedError([f"{label}: attribute {name} = {attributes[name]!r} is not offered"])
         del attributes[name]

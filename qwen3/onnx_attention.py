@@ -3,7 +3,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 import qkernels
-from qwen3.onnx_file import OnnxError, Tensor
+from qwen3.onnx_file import MISTAKES, OnnxError, Tensor
 from qwen3.onnx_patterns import Step
 
 __all__ = ["lower"]
@@ -16,8 +16,8 @@ def lower(low, node):
         low.uncached.append(f"{node.name}: {reason}")
 
 
-def _leaves(low, name):
-    """Graph inputs that a value depends on."""
+def _leaves(low, name, of_shapes=True):
+    """Graph inputs that a value depends on, with those of which only the shape matters or without."""
     found, seen, stack = set(), set(), [name]
     while stack:
         name = stack.pop()
@@ -26,7 +26,7 @@ def _leaves(low, name):
         seen.add(name)
         if name in low.graph.inputs:
             found.add(name)
-        elif name in low.producer:
+        elif name in low.producer and (of_shapes or low.producer[name][0].op not in ("Shape", "Size")):
             stack += low.producer[name][0].inputs
     return found
 
@@ -44,19 +44,20 @@ def _group_query(low, node):
     outputs = node.outputs + [None] * (4 - len(node.outputs))
     if not _cache_pair(low, node, (past_k, past_v), outputs[1:3]) or outputs[3] is not None:
         return "its past and present are not an input and an output of the graph"
-    for what, wrong in (("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias), ("a quantized cache", a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]),
-                        ("query_seqlens", names[16]),
-                        ("sliding_window_cache", a.get("sliding_window_cache", 0))):
+    quantized = a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]
+    for what, wrong in (("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias), ("a quantized cache", quantized),
+                        ("query_seqlens", names[16]), ("sliding_window_cache", a.get("sliding_window_cache", 0))):
         if wrong:
             return f"{what} has no cached form here"
-    lengths = _leaves(low, seqlens) | _leaves(low, total)
-    if not lengths <= {"attention_mask"}:
-        return f"its lengths come from {', '.join(sorted(lengths))}, not from attention_mask"
-    if positions is not None and _leaves(low, positions) - {"position_ids"}:
-        return "its positions are computed in the graph"
+    for value, first in ((seqlens, 0), (total, 1)):
+        if problem := _counts(low, value, first, False):
+            return problem
+    if positions is not None and (problem := _counts(low, positions)):
+        return problem
     heads, kv_heads = a["num_heads"], a["kv_num_heads"]
     shape = low.graph.inputs[past_k][1]
     d = shape[3] if shape is not None and len(shape) == 4 and isinstance(shape[3], int) else None
+    d = d or _size_of_heads(low, q, heads + (2 * kv_heads if k is None else 0))
     tables = {}
     if a.get("do_rotary", 0):
         for name, key in ((cos, "cos"), (sin, "sin")):
@@ -64,7 +65,7 @@ def _group_query(low, node):
             if t is None or len(t.shape) != 2 or t.kind != TensorProto.FLOAT:
                 return "its rotary tables are no float32 constants"
             if d is None:
-                return f"the shape of {past_k} does not say how large a head is"
+                return f"neither the shape of {past_k} nor what makes {q} says how large a head is"
             tables[key] = name
     norms, nodes, epsilon = {}, [node], 1e-6
     if names[14] is not None or names[15] is not None:
@@ -88,6 +89,17 @@ def _group_query(low, node):
     elif a.get("smooth_softmax", 0) == 1:
         extra["sink"] = np.zeros(heads, np.float32)
     return _emit(low, node, nodes, (q, k, v), norms, epsilon, tables, heads, kv_heads, d, a.get("scale") or None, outputs[0], extra=extra)
+
+
+def _size_of_heads(low, name, heads):
+    """The size of each of the heads that a value has side by side, from the Reshape, Split or product that makes it; or None."""
+    node, place = low.producer.get(name, (None, 0))
+    width = None
+    if name in low.linears:
+        width = sum(s.n for s in low.linears[name].specs)
+    elif node is not None and node.op in ("Reshape", "Split") and len(node.inputs) > 1 and (sizes := low.small(node.inputs[1])):
+        width = sizes[-1] if node.op == "Reshape" else sizes[place] if place < len(sizes) else None
+    return width // heads if width and width > 0 and width % heads == 0 else None
 
 
 def _peel(low, name, reader, width, d):
@@ -133,7 +145,7 @@ def _emit(low, node, nodes, parts, norms, epsilon, tables, heads, kv_heads, d, s
     if parts[1] is None:
         inputs = [parts[0]]
     elif d is not None and three:
-        source, extra = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
+        source, split = _source(low, nodes, parts, [heads * d, kv_heads * d, kv_heads * d])
         if source is not None:
             inputs, nodes = [source], [*split, *nodes]
     why.append("append to the persistent cache and causal attention over it")
@@ -200,6 +212,8 @@ def _standard(low, node):
         nodes = [*repeats, node]
         joined = [_joined(low, name, reader) for name, reader in zip((k, v), readers, strict=True)]
         if all(j is not None for j in joined):
+            if a.get("is_causal", 0):
+                return "its past is joined outside of it, but is_causal counts from the first key"
             (past_k, k, _, first), (past_v, v, _, second) = joined
             nodes = [*first, *second, *nodes]
         elif any("past" in n for n in low.graph.inputs) or any(o is not None for o in outputs[1:3]):
@@ -208,26 +222,39 @@ def _standard(low, node):
             kv_heads = _heads_before(low, k)
     if past_k is not None:
         kind, shape = low.graph.inputs[past_k]
-        if shape is None or len(shape) != 4 or not isinstance(shape[1], int):
-            return f"the shape of {past_k} does not say how many heads there are"
-        kv_heads, d = shape[1], shape[3] if isinstance(shape[3], int) else None
+        if shape is None or len(shape) != 4:
+            return f"{past_k} has not four dimensions"
+        kv_heads, d = shape[1] if isinstance(shape[1], int) else kv_heads, shape[3] if isinstance(shape[3], int) else None
     kv_heads = kv_heads or _heads_before(low, k)
     if kv_heads is None or heads % kv_heads:
         return "the number of its key heads is not to be seen"
     frontier = bool(a.get("is_causal", 0)) or a.get("right_window_size", -1) == 0
-    if mask is not None or not frontier:
-        problem = _causal(low, node, mask, frontier)
-        if problem:
-            return problem
+    if (mask is not None or not frontier) and (problem := _causal(low, mask, frontier)):
+        return problem
     d = d or _head_size(low, q)
     if d is None:
         return "the size of its heads is not to be seen"
+    out, after = _never_masked(low, outputs[0])
+    nodes = [*nodes, *after]
     fused = _fused(low, node, (q, k, v), heads, kv_heads, d, three) if kind == TensorProto.FLOAT and _is_float32(low) else None
     if fused is None:
-        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), outputs[0], three, extra=extra)
+        return _emit(low, node, nodes, (q, k, v), {}, 1e-6, {}, heads, kv_heads, d, a.get("scale"), out, three, extra=extra)
     parts, norms, epsilon, tables, before = fused
     emit = _emit if three else _emit_flat
-    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), outputs[0], extra=extra)
+    return emit(low, node, [*before, *nodes], parts, norms, epsilon, tables, heads, kv_heads, d, a.get("scale"), out, extra=extra)
+
+
+def _never_masked(low, out):
+    """(result, nodes): past a Where that clears queries to which the mask shows nothing, if there is none in an unpadded sequence."""
+    where = low.reader(out, "Where")
+    if where is None or where.inputs[2] != out:
+        return out, []
+    try:
+        if any(np.asarray(_evaluate(low, where.inputs[0], past, new)).any() for past, new in _samples(low)):
+            return out, []
+    except MISTAKES:
+        return out, []
+    return where.outputs[0], [where]
 
 
 def _fused(low, node, parts, heads, kv_heads, d, three):
@@ -416,10 +443,8 @@ def _table_of(low, name, half=None):
         for past, new in _samples(low):
             if not np.array_equal(_evaluate(low, name, past, new).reshape(new, -1), whole[0, past:past + new]):
                 return None
-    except (OnnxError, ValueError, TypeError, IndexError):
+    except MISTAKES:
         return None
-    finally:
-        low.evaluated.pop((name, 0, low.positions), None)
     table = np.ascontiguousarray(whole[0, :, :half])
     low.constants[key] = Tensor(key, TensorProto.FLOAT, table.shape, table)
     return key
@@ -438,18 +463,22 @@ def _heads_before(low, name):
     return None
 
 
-SAMPLES = ((0, 3), (2, 1), (3, 2), (0, 1))  # (past, new) for which masks and positions are looked at
-
-
 def _samples(low):
-    """Where the graph takes no past, sequences from their beginning."""
-    return SAMPLES if any("past" in n for n in low.graph.inputs) else [(0, new) for new in (1, 2, 3, 5)]
+    """(past, new) for which masks and positions are looked at, the last token of the longest context among them: a window shows there.
+
+    Where the graph takes no past, sequences from their beginning.
+    """
+    if any("past" in n for n in low.graph.inputs):
+        return (0, 3), (2, 1), (3, 2), (0, 1), (low.positions - 1, 1)
+    return [(0, new) for new in (1, 2, 3, 5, low.positions)]
 
 
 def _evaluate(low, name, past, new):
-    """A value of the graph for one unpadded sequence of zeros, from a plan of its own; OnnxError where it cannot be run."""
+    """A value of the graph for one unpadded sequence, from a plan of its own; OnnxError where it cannot be run or depends on which tokens these are."""
     key = name, past, new
     if key not in low.evaluated:
+        if tokens := _leaves(low, name, of_shapes=False) - {"attention_mask", "position_ids", "cache_position"}:
+            raise OnnxError(f"it depends on the elements of {', '.join(sorted(tokens))}")
         from qwen3.onnx_graph import Plan
 
         if name not in low.samples:
@@ -470,36 +499,52 @@ def _evaluate(low, name, past, new):
                 feeds[feed] = np.zeros([1, shape[1] if isinstance(shape[1], int) else 1, past, shape[3] if isinstance(shape[3], int) else 1], dtype)
             else:
                 raise OnnxError(f"input {feed} is none that a decoder is fed")
-        low.evaluated[key] = plan.run(feeds)[0]
+        result = plan.run(feeds)[0]
+        if result.size > 1 << 16:
+            return result
+        low.evaluated[key] = result
     return low.evaluated[key]
 
 
-def _counts(low, positions):
-    """None where a value is past, past + 1, … for an unpadded sequence; else why not."""
-    try:
-        for past, new in _samples(low):
-            if not np.array_equal(_evaluate(low, positions, past, new).reshape(-1), np.arange(past, past + new)):
-                return "its positions are not those of the tokens"
-    except (OnnxError, ValueError, TypeError, IndexError) as error:
-        return f"its positions could not be looked at: {error}"
+def _judged(judge):
+    """Remember a verdict: layers share their masks and positions."""
+    def remembered(low, *arguments):
+        key = judge.__name__, *arguments
+        if key not in low.judged:
+            try:
+                low.judged[key] = judge(low, *arguments)
+            except MISTAKES as error:
+                low.judged[key] = f"its {'mask' if judge.__name__ == '_causal' else 'positions'} could not be looked at: {error}"
+        if low.judged[key] is None:
+            low.cache_positions = min(low.cache_positions, low.positions)  # as far as it has been looked at
+        return low.judged[key]
+
+    return remembered
+
+
+@_judged
+def _counts(low, positions, first=0, every=True):
+    """None where a value is past + `first`, past + `first` + 1, … for an unpadded sequence, or with every=False only the last of these; else why not."""
+    for past, new in _samples(low):
+        expected = np.arange(past, past + new) + first
+        if not np.array_equal(_evaluate(low, positions, past, new).reshape(-1), expected if every else expected[-1:]):
+            return "its positions are not those of the tokens" if every else "its lengths are not those of the sequence"
     return None
 
 
-def _causal(low, node, mask, causal):
+@_judged
+def _causal(low, mask, causal):
     """None where mask and is_causal together show each token exactly itself and all before it, for an unpadded sequence; else why not."""
     if mask is None:
         return "it is not causal"
-    try:
-        for past, new in _samples(low):
-            m = np.asarray(_evaluate(low, mask, past, new))
-            seen = np.tri(new, past + new, past, dtype=bool)
-            if m.ndim == 0 or m.shape[-1] != past + new:
-                return f"its mask has shape {m.shape} for {new} tokens after {past}"
-            m = np.broadcast_to(m, np.broadcast_shapes(m.shape, seen.shape))
-            visible = m if m.dtype == bool else m.astype(np.float64) == 0
-            hidden = ~m if m.dtype == bool else m.astype(np.float64) <= -1e4
-            if not (visible | ~seen).all() or not (causal or (hidden | seen).all()):
-                return "its mask is not the causal one"
-    except (OnnxError, ValueError, TypeError, IndexError) as error:
-        return f"its mask could not be looked at: {error}"
+    for past, new in _samples(low):
+        m = np.asarray(_evaluate(low, mask, past, new))
+        seen = np.tri(new, past + new, past, dtype=bool)
+        if m.ndim == 0 or m.shape[-1] != past + new:
+            return f"its mask has shape {m.shape} for {new} tokens after {past}"
+        m = np.broadcast_to(m, np.broadcast_shapes(m.shape, seen.shape))
+        visible = m if m.dtype == bool else m == 0
+        hidden = ~m if m.dtype == bool else m <= -1e4
+        if not (visible | ~seen).all() or not (causal or (hidden | seen).all()):
+            return "its mask is not the causal one"
     return None

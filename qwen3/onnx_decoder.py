@@ -60,6 +60,13 @@ class TensorCache:
         return sum(a.nbytes for a in self.arrays.values())
 
 
+def _joins(graph):
+    """Past input → what a Concat makes of it and the new keys or values, or an attention node's present."""
+    places = {"Concat": ((0, 0),), "Attention": ((4, 1), (5, 2)), "com.microsoft::GroupQueryAttention": ((3, 1), (4, 2))}
+    return {node.inputs[i]: node.outputs[o] for node in graph.nodes for i, o in places.get(node.op, ())
+            if i < len(node.inputs) and o < len(node.outputs) and node.inputs[i] in graph.inputs}
+
+
 class OnnxDecoder(Qwen3Model):
     """A Qwen3 decoder from an ONNX graph.
 
@@ -95,7 +102,8 @@ class OnnxDecoder(Qwen3Model):
         self._logits = "logits" if "logits" in graph.outputs else next(iter(graph.outputs))
         self._past = self._pairs(graph)
         options = dict(activations=activations, threads=threads)
-        self.plan = Plan(graph, [self._logits], self.model.weights, cached=True, positions=max_context or DEFAULT_CONTEXT, **options)
+        positions = min(max_context or DEFAULT_CONTEXT, self._positions())
+        self.plan = Plan(graph, [self._logits], self.model.weights, cached=True, positions=positions, **options)
         self.uncached = self.plan.uncached
         if not self._past:
             # a graph of whole sequences: each token by itself but for attention, which can then be continued
@@ -112,6 +120,9 @@ class OnnxDecoder(Qwen3Model):
         if unknown := [n for n in self.plan.inputs if n not in known]:
             raise OnnxError(f"{graph.path}: input {unknown[0]}: a decoder is fed {', '.join(sorted(known - {*self._past}))} and past keys and values only")
         self.config = self._configuration()
+        declared = graph.outputs[self._logits][1]
+        if declared is not None and (len(declared) != 3 or isinstance(declared[2], int) and declared[2] != self.config.vocab_size):
+            raise OnnxError(f"{graph.path}: output {self._logits}: expected logits of a vocabulary of {self.config.vocab_size}, got shape {declared}")
         most = min(self.config.max_position_embeddings, self.plan.cache_positions)
         self.max_context = most if max_context is None else min(max_context, most)
         self.tokenizer = Tokenizer(self.directory) if (self.directory / "tokenizer.json").is_file() else None
@@ -132,6 +143,13 @@ class OnnxDecoder(Qwen3Model):
             raise OnnxError(f"{path / name}: no such file, but genai_config.json names it")
         return path / name
 
+    def _positions(self):
+        """The most positions that the files beside the graph speak of."""
+        if (self.directory / "config.json").is_file():
+            return Qwen3Config.from_directory(self.directory).max_position_embeddings
+        model = self.genai.section("model")
+        return model.integer("context_length") if model else 2**31 - 1
+
     @staticmethod
     def _pairs(graph):
         """Past input → present output."""
@@ -141,6 +159,9 @@ class OnnxDecoder(Qwen3Model):
         by_name = {n: n.replace("past_key_values", "present").replace("past", "present") for n in past}
         if all(p in graph.outputs for p in by_name.values()):
             return by_name
+        by_node = _joins(graph)
+        if by_node.keys() == {*past} and all(p in graph.outputs for p in by_node.values()):
+            return {name: by_node[name] for name in past}
         present = [n for n in present if graph.outputs[n][1] is None or len(graph.outputs[n][1]) == 4]
         if len(present) != len(past):
             raise OnnxError(f"{graph.path}: {len(past)} past inputs, but {len(present)} outputs that could be the present keys and values")

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-import qkernels
 from qkernels import backend
 from qwen3.onnx_file import MISTAKES, OnnxError, named, read_graph
 from qwen3.onnx_patterns import Lowering
+from qwen3.onnx_weights import Weights
 
-__all__ = ["OnnxError", "OnnxModel", "Plan", "Profile"]
+__all__ = ["OnnxError", "OnnxModel", "Plan", "Profile", "Weights"]
 
 ACTIVATIONS = ("int16", "int8", "f32")
 
@@ -288,38 +288,3 @@ def check_feed(name, array, declared):
         raise TypeError(f"run: feeds: {name}: expected dtype {dtype}, got {array.dtype}")
     if shape is not None and (array.ndim != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))):
         raise ValueError(f"run: feeds: {name}: expected shape {shape}, got {array.shape}")
-
-
-class Weights:
-    """The packed weights of a model: each initializer, or stack of them, once."""
-
-    def __init__(self, threads=None):
-        self.threads, self._packed = threads, {}
-
-    def get(self, specs):
-        """The packed form of one weight, or of several stacked along their outputs."""
-        key = tuple(s.key for s in specs)
-        if key not in self._packed:
-            self._packed[key] = pack(specs, self.threads)
-        return self._packed[key]
-
-
-def pack(specs, threads):
-    """`PackedNBits`, `PackedMatrix` or (of one) `PackedInt8Matrix` of weight specifications of one kind."""
-    first = specs[0]
-    if first.kind == "int8":
-        return qkernels.PackedInt8Matrix(first.rows(), threads=threads)
-    if first.kind == "matrix":
-        arrays = [s.rows() for s in specs]
-        return qkernels.PackedMatrix(arrays if len(arrays) > 1 else arrays[0], trans_b=True, threads=threads)
-    parts = [s.serialized() for s in specs]
-    b, scales = (np.concatenate([p[i] for p in parts]) if len(parts) > 1 else parts[0][i] for i in (0, 1))
-    points = [p[2] for p in parts]
-    if any(z is not None for z in points):
-        points = [s.default_points() if z is None else z for s, z in zip(specs, points, strict=True)]
-        zero_points = np.concatenate(points) if len(points) > 1 else points[0]
-    else:
-        zero_points = None
-    g_idx = None if first.g_idx is None else first.g_idx.array()
-    return qkernels.PackedNBits(b, scales, zero_points, K=first.k, N=sum(s.n for s in specs), bits=first.bits, block_size=first.block, g_idx=g_idx,
-                                threads=threads)

@@ -2,57 +2,19 @@
 import math
 from dataclasses import dataclass, field
 
-import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
 import qkernels
 from qkernels import backend
-from qwen3.onnx_file import MISTAKES, Node, OnnxError, Tensor, named
+from qwen3.onnx_file import MISTAKES, Node, Tensor, named
+from qwen3.onnx_weights import int8_spec, matrix_spec, nbits_spec, quantized_spec
 
-__all__ = ["Lowering", "Step", "WeightSpec"]
+__all__ = ["Lowering", "Step"]
 
 FOLD_ELEMENTS = 1 << 16  # shape arithmetic is folded, weights are not
 MAX_ELEMENTS = 1 << 30  # of a result that a node by itself may ask for
 VIEWS = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity", "Flatten"}
-CODES = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.UINT8: 8, TensorProto.INT8: 8}
-
-
-@dataclass(eq=False)
-class WeightSpec:
-    """A constant (N, K) matrix of a product: how to get what its packed form is made of, without doing it yet.
-
-    Attributes
-    ----------
-    kind : {"nbits", "matrix", "int8"}
-    key : hashable
-        Equal for equal bytes.
-    """
-
-    kind: str
-    key: tuple
-    n: int
-    k: int
-    bits: int = 0
-    block: int = 0
-    rows: object = None        # matrix: () → (N, K) array, a view; int8: (K, N)
-    serialized: object = None  # nbits: () → (b, scales, zero points or None) as MatMulNBits has them
-    stored: int = 0            # bytes in the file
-    g_idx: object = None       # nbits: the Tensor that says which block each input uses
-    float_points: bool = False
-
-    def default_points(self):
-        """Zero points that say what none say."""
-        blocks = -(-self.k // self.block)
-        points = np.full((self.n, -(-blocks * self.bits // 8)), {2: 0xAA, 4: 0x88, 8: 0x80}[self.bits], np.uint8)
-        if blocks * self.bits % 8:
-            points[:, -1] &= (1 << blocks * self.bits % 8) - 1
-        return points
-
-    def stacks_with(self, other):
-        """Whether the two can be one packed object."""
-        form = lambda s: (s.kind, s.k, s.bits, s.block, s.g_idx.name if s.g_idx is not None else None, s.float_points)
-        return form(self) == form(other)
 
 
 @dataclass(eq=False)
@@ -152,13 +114,15 @@ class Lowering:
         self.kept = {*graph.outputs}  # values that must not vanish in a fusion
         self.claimed = set()
         self.attentions, self.cached = [], cached
-        self.evaluated, self.samples = {}, {}  # values of the graph looked at for single sequences
+        self.evaluated, self.samples, self.judged = {}, {}, {}  # values of the graph looked at for single sequences, and what was found
         self.cache_shape, self.cache_positions, self.rotary, self.uncached = (None, None), 2**31 - 1, None, []
         if cached:
             self.kept = {*outputs}
         for node in self.nodes:
             if isinstance(node.bound(graph.opsets), backend.UnsupportedError):
                 self._refuse(node)
+            elif node.op == "com.microsoft::GroupQueryAttention" and (wrong := self._unknown_cache(node)):
+                self._refuse(node, wrong)
         self._fold()
         for match in (self._decomposed_norm, self._decomposed_rotation):
             for node in self.nodes.copy():
@@ -320,44 +284,16 @@ class Lowering:
         a = node.attributes
         if any(n is not None and n not in self.constants for n in (b, scales, points, g_idx, bias)) or a.get("weight_prepacked"):
             return None
-        n, k, bits, block = a.get("N"), a.get("K"), a.get("bits", 4), a.get("block_size", 32)
-        if not all(isinstance(v, int) for v in (n, k, bits, block)) or 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
+        n, k, bits, block = a["N"], a["K"], a.get("bits", 4), a["block_size"]
+        if 0 in self.constants[b].shape or self.constants[b].kind != TensorProto.UINT8:
             return None
-        spec = self._serialized_spec(node, b, scales, points, n, k, bits, block)
+        spec = nbits_spec(node, *(self.constants.get(name) for name in (b, scales, points, g_idx)), n, k, bits, block)
         if spec is None:
             return None
         why = f"{bits}-bit weights in blocks of {block}, packed once"
         if g_idx is not None:
-            spec.g_idx = self.constants[g_idx]
-            spec.key += (spec.g_idx.name,)
-            spec.stored += spec.g_idx.nbytes
             why = f"{bits}-bit weights in blocks of {block} by g_idx, packed once"
         return Linear(x, node.outputs[0], (spec,), [node], bias, a.get("accuracy_level", 0), why)
-
-    def _serialized_spec(self, node, b, scales, points, n, k, bits, block):
-        """A specification from codes, scales and zero points in the form of MatMulNBits."""
-        if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or n < 1 or k < 1:
-            return None
-        blocks = -(-k // block)
-        t, s = self.constants[b], self.constants[scales]
-        z = self.constants[points] if points is not None else None
-        for what, tensor, size in (("B", t, n * blocks * block * bits // 8), ("scales", s, n * blocks)):
-            if math.prod(tensor.shape) != size:
-                raise OnnxError(f"node {node}: {what} {tensor.name}: expected {size} elements for N={n}, K={k}, {bits} bits and blocks of {block}, "
-                                f"got shape {tensor.shape}")
-        if z is not None:
-            size = n * (-(-blocks * bits // 8) if z.kind == TensorProto.UINT8 else blocks)
-            if math.prod(z.shape) != size:
-                raise OnnxError(f"node {node}: zero points {z.name}: expected {size} elements for N={n}, K={k} and blocks of {block}, got shape {z.shape}")
-        if s.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-            raise OnnxError(f"node {node}: scales {s.name}: expected float32, float16 or bfloat16, got type {s.kind}")
-
-        def serialized():
-            return (t.raw.reshape(n, blocks, block * bits // 8), s.raw.reshape(n, blocks),
-                    None if z is None else z.raw.reshape(n, -1))
-
-        return WeightSpec("nbits", ("nbits", t.name, s.name, None if z is None else z.name, bits, block), n, k, bits, block, serialized=serialized,
-                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0), float_points=z is not None and z.kind != TensorProto.UINT8)
 
     def _matmul(self, node):
         x, w = node.inputs[:2]
@@ -378,14 +314,8 @@ class Lowering:
     def _matrix_spec(self, w, transposed):
         """(spec, nodes, why) of the second operand of a product: (K, N), or with `transposed` (N, K)."""
         if w in self.constants:
-            t = self.constants[w]
-            if len(t.shape) != 2 or t.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16) or 0 in t.shape:
-                return None, [], ""
-            k, n = t.shape[::-1] if transposed else t.shape
-            base = t.name[:-2] if t.name.endswith("|T") else t.name
-            rows = transposed != t.name.endswith("|T")  # is the base (N, K)?
-            spec = WeightSpec("matrix", ("matrix", base, rows), n, k, rows=lambda: self.array(w) if transposed else self.array(w).T, stored=t.nbytes)
-            return spec, [], "constant matrix, packed once"
+            spec = matrix_spec(self.constants[w], lambda: self.array(w), transposed)
+            return spec, [], "" if spec is None else "constant matrix, packed once"
         nodes = []
         node = self.made_by(w, "Transpose")
         if node is not None and node.attributes.get("perm", [1, 0]) == [1, 0]:
@@ -406,55 +336,8 @@ class Lowering:
     def _dequantize_spec(self, node, rows):
         """The (N, K) matrix behind a DequantizeLinear whose tensor is (N, K) with `rows`, else (K, N); None where the pattern does not match."""
         names = node.inputs + [None] * (3 - len(node.inputs))
-        t, s = self.constants[names[0]], self.constants[names[1]]
-        z = self.constants[names[2]] if names[2] is not None else None
-        if t.kind not in CODES or len(t.shape) != 2 or s.kind not in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-            return None
-        if node.attributes.get("output_dtype", 0) not in (0, s.kind) or (z is not None and z.kind != t.kind) or 0 in t.shape:
-            return None
-        bits, (n, k) = CODES[t.kind], t.shape if rows else t.shape[::-1]
-        axis, block = node.attributes.get("axis", 1) % 2, node.attributes.get("block_size", 0)
-        k_axis = 1 if rows else 0
-        if block:
-            if axis != k_axis or block < 16 or block & (block - 1):
-                return None
-            shape = (n, -(-k // block))
-        else:
-            if math.prod(s.shape) != 1 and (axis == k_axis or s.shape != (n,)):
-                return None
-            block, shape = max(16, 1 << (k - 1).bit_length()), (n, 1)
-        if block and math.prod(s.shape) not in (1, math.prod(shape)) or (z is not None and math.prod(z.shape) != math.prod(s.shape)):
-            raise OnnxError(f"node {node}: scale {s.name}: expected shape {shape if rows else shape[::-1]}, got {s.shape}")
-        signed = t.kind in (TensorProto.INT4, TensorProto.INT8)
-
-        def serialized():
-            grid = lambda a: np.broadcast_to(a.reshape(()) if a.size == 1 else a.reshape(shape) if rows or a.ndim < 2 else a.T, shape)
-            scales = np.ascontiguousarray(grid(s.array()))
-            blocks = shape[1]
-            flip = (0x88 if bits == 4 else 0x80) if signed else 0
-            if rows and k == blocks * block and (bits == 8 or k % 2 == 0):
-                codes = t.raw.view(np.uint8).reshape(n, blocks, block * bits // 8)
-                codes = codes ^ np.uint8(flip) if flip else codes
-            else:
-                codes = _nibbles(t) if bits == 4 else t.raw.view(np.uint8).reshape(t.shape)
-                codes = codes if rows else codes.T
-                codes = codes ^ np.uint8(flip >> 4 if bits == 4 else flip) if flip else codes
-                if k != blocks * block:
-                    codes = np.pad(codes, ((0, 0), (0, blocks * block - k)))
-                codes = _pack_nibbles(codes) if bits == 4 else np.ascontiguousarray(codes)
-                codes = codes.reshape(n, blocks, block * bits // 8)
-            if z is None and signed:
-                return codes, scales, None
-            if z is None:
-                points = np.zeros(shape, np.uint8)
-            else:
-                points = grid((_nibbles(z) if bits == 4 else z.raw.view(np.uint8)).reshape(z.shape)) ^ np.uint8(flip >> 4 if bits == 4 else flip)
-            if bits == 4:
-                points = _pack_nibbles(np.pad(points, ((0, 0), (0, blocks % 2))))
-            return codes, scales, np.ascontiguousarray(points)
-
-        return WeightSpec("nbits", ("dq", t.name, s.name, None if z is None else z.name, rows), n, k, bits, block, serialized=serialized,
-                          stored=t.nbytes + s.nbytes + (z.nbytes if z is not None else 0))
+        node.constants = tuple(self.constants.get(name) for name in names[:3])
+        return quantized_spec(node, rows)
 
     def _integer_product(self, node):
         """MatMulInteger and QLinearMatMul with a constant matrix."""
@@ -463,7 +346,7 @@ class Lowering:
         if t is None or len(t.shape) != 2 or t.kind not in (TensorProto.UINT8, TensorProto.INT8):
             return
         name = node.inputs[place]
-        spec = WeightSpec("int8", ("int8", t.name), t.shape[1], t.shape[0], rows=lambda: self.array(name), stored=t.nbytes)
+        spec = int8_spec(t, lambda: self.array(name))
         call = self._call(node)
 
         def make():
@@ -542,6 +425,11 @@ class Lowering:
             gate, nodes = self._sigmoid_product(inner)
             if gate is None or up == gated:
                 continue
+            halves = self._halves(gate, up, [*nodes, node])
+            if halves is not None:
+                self.claim(Step("silu_mul", "x · sigmoid(x) · up in one pass, of both halves of one product", [halves, *nodes, node], [halves.inputs[0]],
+                                [node.outputs[0]], self._make_silu_mul, fresh=True, aliases=False))
+                return
             found = self._take_linears(gate, up) if self.only_reader(gate, *nodes) and self.only_reader(up, node) else None
             why = "x · sigmoid(x) · up in one pass"
             if found:
@@ -556,6 +444,17 @@ class Lowering:
             def make():
                 return lambda arrays, context: (qkernels.silu(arrays[0], threads=self.threads),)
             self.claim(Step("silu", "x · sigmoid(x) in one pass", nodes, [gate], [node.outputs[0]], make, fresh=True, aliases=False))
+
+    def _halves(self, gate, up, nodes):
+        """The Split along the last axis whose equal halves these are, if nobody else reads them; or None."""
+        split = self.made_by(gate, "Split")
+        if split is None or split.outputs != [gate, up] or not self.only_reader(gate, *nodes) or not self.only_reader(up, *nodes):
+            return None
+        sizes = self.small(split.inputs[1]) if len(split.inputs) > 1 else [1, 1] if split.attributes.get("num_outputs") == 2 else None
+        product = self.linears.get(split.inputs[0])
+        if split.attributes.get("axis", 0) != -1 or not sizes or sizes[0] != sizes[1] or product is None or product.bias is not None:
+            return None
+        return split if sum(s.n for s in product.specs) % 2 == 0 else None
 
     def _feeds_gate(self, node):
         """Whether a Mul that comes later will take this product in."""
@@ -602,7 +501,7 @@ class Lowering:
         if len(t.shape) != 2 or a.get("gather_axis", 0) % 2 != 0 or a.get("quantize_axis", 1) % 2 != 1 or t.kind != TensorProto.UINT8:
             return
         n, k, block = t.shape[0], t.shape[1] * 8 // bits, a.get("block_size", 128)
-        spec = self._serialized_spec(node, data, scales, points, n, k, bits, block) if k % block == 0 else None
+        spec = nbits_spec(node, t, self.constants[scales], self.constants.get(points), None, n, k, bits, block) if k % block == 0 else None
         if spec is None:
             return
         dtype = np.dtype(self.array(scales).dtype)
@@ -844,9 +743,17 @@ class Lowering:
 
     # --- everything else ---------------------------------------------------------------------------------------------------
 
-    def _refuse(self, node):
+    def _unknown_cache(self, node):
+        """Why no function runs a node on keys and values of this type: what the graph declares them to be; or None."""
+        known = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8)
+        wrong = [n for n in node.inputs[3:5] if n in self.graph.inputs and self.graph.inputs[n][0] not in known]
+        if wrong:
+            return f"{node.op.replace('::', ' ')} ({node.name}): {wrong[0]} of type {TensorProto.DataType.Name(self.graph.inputs[wrong[0]][0])}"
+        return None
+
+    def _refuse(self, node, reason=None):
         """A node that no function runs: an error, if its results are needed."""
-        reasons = node.bound(self.graph.opsets).reasons
+        reasons = (reason,) if reason else node.bound(self.graph.opsets).reasons
         self.claim(Step("none", reasons[0], [node], list(node.inputs), [o for o in node.outputs if o is not None], error=list(reasons)))
 
     def _single(self, node):
@@ -960,19 +867,3 @@ def _broadcast(shapes):
             raise ValueError("not to be broadcast")
         sizes += wide
     return sizes
-
-
-def _nibbles(tensor):
-    """Codes of a 4-bit tensor as uint8, one each, with its shape."""
-    flat = np.empty((tensor.raw.size, 2), np.uint8)
-    np.bitwise_and(tensor.raw.view(np.uint8), 15, out=flat[:, 0])
-    np.right_shift(tensor.raw.view(np.uint8), 4, out=flat[:, 1])
-    return flat.reshape(-1)[:math.prod(tensor.shape)].reshape(tensor.shape)
-
-
-def _pack_nibbles(codes):
-    """Two codes to a byte along the last axis, the low one first."""
-    return (codes[..., ::2] | codes[..., 1::2] << 4).astype(np.uint8)
-
-
-BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -1,4 +1,6 @@
 """ONNX decoder graphs: reported node by node, profiled, fed, and their patterns lowered."""
+import shutil
+
 import numpy as np
 import onnx
 import pytest
@@ -7,11 +9,12 @@ from onnx import TensorProto, helper, numpy_helper
 import qkernels
 import qwen3
 from qkernels.reference.op_matmul_nbits import dequantize
+from qwen3.onnx_decoder import OnnxDecoder
 from qwen3.onnx_file import OnnxError
 from qwen3.onnx_graph import OnnxModel, Profile
 from qwen3.onnx_inspection import describe_graph, profile_graph
 from tests.oracle import assert_equal_bits
-from tests.qwen3.graphs import IDS, feeds, normal
+from tests.qwen3.graphs import IDS, feeds, normal, session, spread_error
 from tests.test_matmul_nbits import weights
 
 # --- report and profile ---------------------------------------------------------------------------------------------------
@@ -182,6 +185,73 @@ def test_dequantized_products(kind, form, tmp_path):
     np.testing.assert_allclose(model.run({"x": x})[0], x @ w, rtol=1e-4, atol=1e-3 * np.abs(w).max())
 
 
+def gated(directory, first, second, extra=()):
+    """Save silu(x · w1) · (x · w2) with the two products made by `first` and `second`, and return the loaded model."""
+    nodes = [*first, *second, helper.make_node("Sigmoid", ["g"], ["s"]), helper.make_node("Mul", ["g", "s"], ["a"]), helper.make_node("Mul", ["a", "u"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], extra)
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), directory / "model.onnx")
+    return OnnxModel(directory)
+
+
+def silu_mul(g, u):
+    return g / (1 + np.exp(-g)) * u
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int8", "uint8"])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("n", [6, 7])
+@pytest.mark.parametrize("block", [16, 0])
+def test_stacked_dequantized_products(kind, rows, n, block, tmp_path):
+    """Two DequantizeLinear of one input become one packed object, one of them with zero points."""
+    bits, rng = int(kind.strip("uint")), np.random.default_rng(n)
+    least, most = (-(2**(bits - 1)), 2**(bits - 1)) if kind[0] == "i" else (0, 2**bits)
+    types = {"int4": TensorProto.INT4, "uint4": TensorProto.UINT4, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+    nodes, tensors, weights = [], [], []
+    for name, width, pointed in (("g", n, True), ("u", n, False)):
+        codes, grid = rng.integers(least, most, (64, width)), (4, width) if block else (width,)
+        scales, points = rng.random(grid, np.float32) + 0.5, rng.integers(least, most, grid) if pointed else np.zeros(grid, int)
+        full = lambda a: np.repeat(a, 16, 0) if block else a
+        weights.append(((codes - full(points)) * full(scales)).astype(np.float32))
+        turn = (lambda a: a.T) if rows else (lambda a: a)
+        tensors += [helper.make_tensor(f"{name}q", types[kind], turn(codes).shape, turn(codes).reshape(-1)),
+                    numpy_helper.from_array(np.ascontiguousarray(turn(scales)), f"{name}s")]
+        tensors += [helper.make_tensor(f"{name}z", types[kind], turn(points).shape, turn(points).reshape(-1))] if pointed else []
+        attributes = {"axis": 1 if rows else 0, "block_size": block} if block else {"axis": 0 if rows else 1}
+        step = [helper.make_node("DequantizeLinear", [f"{name}q", f"{name}s"] + ([f"{name}z"] if pointed else []), [f"{name}d"], **attributes)]
+        step += [helper.make_node("Transpose", [f"{name}d"], [f"{name}t"], perm=[1, 0])] if rows else []
+        nodes.append([*step, helper.make_node("MatMul", ["x", f"{name}t" if rows else f"{name}d"], [name])])
+    model = gated(tmp_path, *nodes, tensors)
+    (packed,) = (w for step in model.plan.prepare().steps for w in step.weights())
+    assert packed.shape == (2 * n, 64) and [k for *_, k, _ in model.report()].count("silu_mul") == 3
+    x = normal(3, 64) / 100
+    np.testing.assert_allclose(model.run({"x": x})[0], silu_mul(x @ weights[0], x @ weights[1]), rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("points", [None, "bytes", "floats"])
+@pytest.mark.parametrize("order", [False, True])
+def test_every_form_of_matmulnbits_is_packed_once(bits, points, order, tmp_path):
+    n, rng = 5, np.random.default_rng(bits)
+    g_idx = rng.permutation(np.repeat(np.arange(4), 16)).astype(np.int32)
+    nodes, tensors, expected = [], [], []
+    x = normal(3, 64)
+    for name, pointed in (("g", points), ("u", None)):
+        b, scales = rng.integers(0, 256, (n, 4, 2 * bits), np.uint8), rng.random((n, 4), np.float32)
+        z = {None: None, "bytes": rng.integers(0, 256, (n, (4 * bits + 7) // 8), np.uint8), "floats": rng.random((n, 4), np.float32) * 3}[pointed]
+        values = {"b": b, "s": scales, "z": z, "o": g_idx if order else None}
+        tensors += [numpy_helper.from_array(a, name + k) for k, a in values.items() if a is not None]
+        inputs = ["x", *(name + k if a is not None else "" for k, a in values.items())]
+        nodes.append([helper.make_node("MatMulNBits", inputs, [name], domain="com.microsoft", K=64, N=n, bits=bits, block_size=16)])
+        expected.append(qkernels.matmul_nbits(x, b, scales, z, g_idx if order else None, K=64, N=n, bits=bits, block_size=16))
+    model = gated(tmp_path, *nodes, tensors)
+    packed = {id(w): w for step in model.plan.prepare().steps for w in step.weights()}.values()
+    assert sum(w.shape[0] for w in packed) == 2 * n and len(packed) == (2 if order or points == "floats" else 1)
+    assert {kernel for _, op, kernel, _ in model.report() if op.endswith("MatMulNBits")} == {"PackedNBits, f32 activations"}
+    np.testing.assert_allclose(model.run({"x": x})[0], qkernels.silu_mul(*expected), rtol=1e-5, atol=1e-5)
+
+
 def test_a_dequantized_matrix_that_others_read_too(tmp_path):
     codes, scales = np.random.default_rng(0).integers(0, 16, (32, 6), np.uint8), normal(1, 6, seed=1)
     nodes = [helper.make_node("DequantizeLinear", ["q", "s"], ["d"], axis=0, block_size=32), helper.make_node("MatMul", ["x", "d"], ["y"]),
@@ -299,3 +369,97 @@ def test_decomposed_rotation(tmp_path):
     other = normal(1, 1, 3, 8, seed=2)  # not the same in both halves
     (y,), _, _ = run_graph(tmp_path, nodes, {"x": x, "c": other, "s": sin}, ["y"], constants)
     np.testing.assert_allclose(y, x * other + np.concatenate([-x[..., 4:], x[..., :4]], -1) * sin, rtol=1e-5, atol=1e-6)
+
+
+# --- what must not be lowered onto the cache ----------------------------------------------------------------------------------
+
+
+def changed(graph, out, change):
+    """A copy of an exported graph after `change(model)`."""
+    out.mkdir()
+    for file in graph.iterdir():
+        shutil.copy(file, out / file.name)
+    model = onnx.load(out / "model.onnx", load_external_data=False)
+    change(model.graph)
+    (out / "model.onnx").write_bytes(model.SerializeToString())
+    return out
+
+
+def insert(graph, before, *nodes):
+    """Put nodes in front of the first one whose name begins with `before`."""
+    at = next(i for i, n in enumerate(graph.node) if n.name.startswith(before))
+    for i, node in enumerate(nodes):
+        graph.node.insert(at + i, node)
+
+
+def window(graph):
+    """Each token sees 40 others at most: what no short sequence shows."""
+    node = helper.make_node
+    graph.initializer.extend([numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("w0", 0), ("w1", 1), ("w40", 40), ("wa", [1, 3]), ("wi", [0]))])
+    insert(graph, "/model/layers.0/input_layernorm",
+           node("Shape", ["attention_mask"], ["ws"], "ws", start=1), node("Squeeze", ["ws", "wi"], ["wn"], "wn"), node("Range", ["w0", "wn", "w1"], ["wk"], "wk"),
+           node("Unsqueeze", ["/model/positions/Slice/output_0", "wa"], ["wq"], "wq"), node("Sub", ["wq", "wk"], ["wd"], "wd"),
+           node("Less", ["wd", "w40"], ["wl"], "wl"), node("And", ["/model/mask/Expand/output_0", "wl"], ["wm"], "wm"))
+    for n in graph.node:
+        if n.op_type == "Attention":
+            n.input[3] = "wm"
+
+
+def unlike_tokens(graph):
+    """The mask hides tokens with id 0."""
+    graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), "zero"))
+    graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "axes"))
+    insert(graph, "/model/layers.0/input_layernorm", helper.make_node("Greater", ["input_ids", "zero"], ["not0"], "not0"),
+           helper.make_node("Unsqueeze", ["not0", "axes"], ["not0_4"], "not0_4"))
+    for n in graph.node:
+        if n.name == "/model/mask/Unsqueeze":
+            n.input[0], n.input[1] = "not0", n.input[1]
+        if n.name.startswith("/model/mask/Cast"):
+            n.output[0] = "unused"
+
+
+@pytest.mark.parametrize("change, reason", [(window, "its mask is not the causal one"), (unlike_tokens, "its mask could not be looked at: it depends on")])
+def test_other_masks_stay_with_the_tensors(change, reason, exported, tmp_path):
+    _, graph = exported("float", dtype="f32")
+    out = changed(graph, tmp_path / "graph", change)
+    model = qwen3.load(out, activations="f32", kv="f32")
+    assert model.cache_kind == "tensors" and len(model.uncached) == 2 and reason in model.uncached[0]
+    assert {kernel for _, op, kernel, _ in model.report() if op == "Attention"} == {"attention"}
+    assert f"not cached 0  /model/layers.0/attn/Attention: {reason}" in describe_graph(out)
+    if change is window:
+        ids = (IDS * 6)[:60]
+        cache = model.new_cache()
+        logits = np.concatenate([model.forward(ids[:50], cache, last_only=False), *(model.forward([i], cache) for i in ids[50:])])
+        reference = session(out)
+        expected = reference.run(["logits"], feeds(reference, ids))[0][0]
+        assert spread_error(logits, expected) <= 1e-5
+        full = qwen3.load(graph, activations="f32", kv="f32")
+        plain = full.forward(ids, full.new_cache(), last_only=False)
+        assert spread_error(logits[:40], plain[:40]) <= 1e-6 and spread_error(logits[45:], plain[45:]) > 1e-3
+
+
+def test_lengths_that_are_others_stay_with_the_tensors(exported, tmp_path):
+    """seqlens_k one too small: a graph that drops its last token."""
+    def change(graph):
+        for node in graph.node:
+            if node.name.endswith("attn_mask_subgraph/Sub/Cast"):
+                node.input[0], shorter = "shorter", node.input[0]
+        insert(graph, "/model/attn_mask_reformat/attn_mask_subgraph/Sub/Cast", helper.make_node("Sub", [shorter, "/model/constants/INT64/[1]"], ["shorter"], "one less"))
+
+    out = changed(exported()[1], tmp_path / "graph", change)
+    model = OnnxDecoder(out, prepare=False)
+    assert model.cache_kind == "tensors" and "its lengths are not those of the sequence" in model.uncached[0]
+
+
+def test_layers_that_logits_do_not_need_take_no_place_in_the_cache(exported, tmp_path):
+    def change(graph):
+        for node in graph.node:
+            if node.name == "/model/layers.1/input_layernorm/SkipLayerNorm":
+                node.input[0] = "/model/embed_tokens/Gather/output_0"
+                node.input[1] = "/model/embed_tokens/Gather/output_0"
+
+    out = changed(exported()[1], tmp_path / "graph", change)
+    model = qwen3.load(out, activations="f32", kv="f32")
+    assert model.cache_kind == "persistent" and model.plan.cache_layers == 1
+    tensors = OnnxModel(out, activations="f32")
+    assert_equal_bits(tensors.run(feeds(tensors, IDS), ["logits"])[0][0], model.forward(IDS, model.new_cache(), last_only=False))

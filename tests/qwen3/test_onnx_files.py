@@ -268,7 +268,9 @@ def test_nodes_that_contradict_their_operator(tmp_path):
             (node("Add", ["x", "w"], ["y", "z"], name="n"), "expected 1 to 1 outputs, got 2"),
             (node("Cast", ["x"], ["y"], name="n"), "attribute to is missing"),
             (node("Softmax", ["x"], ["y"], name="n", colour=1), "attribute colour = 1 is not offered"),
-            (nbits(["x", "b", "s"], K=1.5), "attribute K: |K: expected"), (nbits(["x", "b", "s"], bits="4"), "attribute bits: expected type INT, got STRING"),
+            (nbits(["x", "b", "s"], K=1.5), "attribute K: expected type INT, got FLOAT"), (nbits(["x", "b", "s"], bits="4"), "attribute bits: expected type INT, got STRING"),
+            (nbits(["x", "b", "s"], threads=7), "attribute threads = 7 is not offered"), (nbits(["x", "b", "s"], activations="int8"), "activations = 'int8' is not"),
+            (node("Softmax", ["x"], ["y"], name="n", out=1), "attribute out = 1 is not offered"),
             (nbits(["x", "b", "s"], colour=1), "attribute colour = 1 is not offered"), (nbits(["x", "b"]), "expected 3 to 6 inputs, got 2"),
             (nbits(["x", "b", ""]), "input 2 is absent, but not optional"), (query(num_heads=1), "attribute kv_num_heads is missing"),
             (node("MatMulNBits", ["x", "b", "s"], ["y"], name="n", domain="com.microsoft", K=32), "attribute N is missing")):
