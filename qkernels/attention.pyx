@@ -634,6 +634,8 @@ cdef cnp.ndarray _scales(object x, object kind, int64_t heads, int64_t d, str fu
     a = _arrays.same_float_input(x, _arrays.F32, func, arg)
     if kind == "PER_TENSOR" and a.size != 1:
         raise ValueError(f"{func}: {arg}: expected one scale, got shape {_arrays.shape_of(a)}")
+    if a.ndim == 1 and a.size == heads * d and d > 1:
+        a = (<object>a).reshape(1, heads, 1, d)
     try:
         a = np.ascontiguousarray(np.broadcast_to(a, (1, heads, 1, d))).reshape(heads, d)
     except ValueError:
@@ -771,8 +773,8 @@ def group_query_attention(query, key=None, value=None, past_key=None, past_value
     head_sink : array, query's dtype, (num_heads,), optional
         A score that each head's softmax has in its denominator besides the keys'.
     k_scale, v_scale : array, float32, optional
-        Of a quantized cache: a value is its code times a scale. One element, or a shape that broadcasts to (1, kv_num_heads, 1, head_size). New
-        tokens are rounded to codes, halves to even, and attended to as rounded.
+        Of a quantized cache: a value is its code times a scale. One element, or a shape that broadcasts to (1, kv_num_heads, 1, head_size), or flat,
+        (kv_num_heads * head_size,). New tokens are rounded to codes, halves to even, and attended to as rounded.
     q_norm_weight, k_norm_weight : array, query's dtype, (head_size,), optional
         Weights of an RMS normalization of every head before the rotation.
     query_seqlens : array of integers, (batch,), optional

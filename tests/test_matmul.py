@@ -142,7 +142,8 @@ def test_wide_products_against_onnx_reference(shapes, dtype, seed, layout):
         for c in (None, out, out[:1], np.array(3, dtype)):
             for alpha, beta in ((1.0, 1.0), (-2.0, 3.0), (2.0, 0.0)):
                 scalar = lambda v: np.int64(v).astype(dtype)
-                wanted = scalar(alpha) * (a @ b) + (0 if c is None else scalar(beta) * c)
+                wanted = scalar(alpha) * (a @ b)
+                wanted = wanted if c is None else wanted + scalar(beta) * c  # adding a 0 of its own would lose the sign of -2 * 0
                 assert_equal_bits(qkernels.gemm(a, b, c, alpha=alpha, beta=beta), wanted.astype(dtype))
                 assert_equal_bits(qkernels.gemm(a.T, b.T, c, alpha=alpha, beta=beta, transA=1, transB=1), wanted.astype(dtype))
 
