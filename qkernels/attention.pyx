@@ -42,6 +42,9 @@ cdef extern from "attention/attention.h" nogil:
         const float *sink
         const float *k_scale
         const float *v_scale
+        float *k_rows
+        float *v_rows
+        int64_t rows_batch, rows_head
         const float *q_norm
         const float *k_norm
         const float *cos
@@ -535,6 +538,9 @@ def cached_attention(KVCache cache not None, layer, qkv, *, q_norm=None, k_norm=
         args.k_row = args.v_row = d
         args.k_head = args.v_head = cache.room[index] * d
         args.k_batch = args.v_batch = cache.kv_heads * args.k_head
+        if cache.code == QK_CACHE_I8:
+            args.k_rows, args.v_rows = cache.key_scales[index], cache.value_scales[index]
+            args.rows_head, args.rows_batch = cache.room[index], cache.kv_heads * cache.room[index]
         if new:
             n = _threads_worth(&args, n)
             scratch = cache.working_memory(qk_attention_scratch(&args, n))

@@ -7,6 +7,9 @@ cdef class KVCache:
     cdef readonly object max_length, dtype
     cdef int code                # qk_dtype of keys and values
     cdef list buffers            # of each layer (keys, values): arrays (batch, kv_heads, capacity, head_size), aligned to 64 bytes
+    cdef list scales             # of each layer (of keys, of values): float32 arrays (batch, kv_heads, capacity) where the dtype is int8, else None
+    cdef float **key_scales      # (layers)
+    cdef float **value_scales    # (layers)
     cdef char **keys_data        # (layers)
     cdef char **values_data      # (layers)
     cdef int64_t *room           # (layers): tokens that the layer's buffers hold; all the same but while growing

@@ -22,6 +22,10 @@ cnp.import_array()
 cdef extern from "<stdlib.h>" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
 
+cdef extern from "attention/attention.h" nogil:
+    enum:
+        QK_CACHE_I8
+
 cdef enum:
     FIRST_CAPACITY = 64
     HUGE_PAGE = 1 << 21
@@ -49,8 +53,17 @@ cdef object _buffers(tuple shape, object dtype):
     return whole[0, :count].reshape(shape), whole[1, :count].reshape(shape)
 
 
+def _codes(x):
+    """(codes, scales) of rows along the last axis, the bits that attention's own append makes."""
+    largest = np.max(np.where(np.isnan(x), np.float32(np.inf), np.abs(x)), -1, initial=0)
+    scale = largest / np.float32(127)
+    good = (scale > 0) & (largest < np.inf)
+    codes = np.where(good[..., None], np.rint(x / np.where(good, scale, 1)[..., None]), 0)
+    return codes.astype(np.int8), np.where(good, scale, np.where(largest < np.inf, 0, np.nan)).astype(np.float32)
+
+
 cdef class KVCache:
-    """Keys and values of the tokens that a decoder has seen, contiguous per layer, in float32, float16 or bfloat16.
+    """Keys and values of the tokens that a decoder has seen, contiguous per layer, in float32, float16, bfloat16 or int8.
 
     A step appends to every layer (`append`, or `cached_attention`, which appends as it computes) and ends in `advance`. Until then the new
     tokens lie behind `length` and can be written again, so a step that failed half way leaves the cache as it was. Memory grows
@@ -65,8 +78,9 @@ cdef class KVCache:
         Tokens to reserve room for at once. The system commits pages as they are written, of a large cache 2 MiB at a time.
     max_length : int, optional
         Most tokens; ValueError beyond.
-    dtype : float32, float16 or bfloat16, default float32
-        Keys and values are rounded to it once.
+    dtype : float32, float16, bfloat16 or int8, default float32
+        Keys and values are rounded to it once. As int8 each token's head has a scale, its largest absolute value / 127; a value is its code times
+        that. What is not finite makes the scale NaN.
     batch : int, default 1
         Sequences of equal length.
 
@@ -77,7 +91,7 @@ cdef class KVCache:
     capacity : int
         Tokens that fit before the next growth.
     nbytes : int
-        Bytes reserved for keys and values.
+        Bytes reserved for keys, values and scales.
     layers, kv_heads, head_size, batch, max_length, dtype
         As given.
 
@@ -100,18 +114,19 @@ cdef class KVCache:
         self.head_size, self.batch = _size(head_size, 1, "head_size"), _size(batch, 1, "batch")
         self.max_length = None if max_length is None else _size(max_length, 1, "max_length")
         self.dtype = np.dtype(dtype)
-        self.code = _arrays.dtype_code(np.empty(0, self.dtype))
+        self.code = QK_CACHE_I8 if self.dtype == np.int8 else _arrays.dtype_code(np.empty(0, self.dtype))
         if self.code < 0 or not self.dtype.isnative:
-            raise TypeError(f"KVCache: dtype: expected {_arrays.names_of(_arrays.FLOATS)}, got {self.dtype}")
+            raise TypeError(f"KVCache: dtype: expected {_arrays.names_of(_arrays.FLOATS)} or int8, got {self.dtype}")
         capacity = _size(capacity, 0, "capacity")
         if max_length is not None and capacity > max_length:
             raise ValueError(f"KVCache: capacity: {capacity} exceeds max_length {max_length}")
         self.busy = <void *>PyThread_allocate_lock()
         self.keys_data, self.values_data = <char **>calloc(self.layers, sizeof(char *)), <char **>calloc(self.layers, sizeof(char *))
+        self.key_scales, self.value_scales = <float **>calloc(self.layers, sizeof(float *)), <float **>calloc(self.layers, sizeof(float *))
         self.pending, self.room = <int64_t *>calloc(self.layers, sizeof(int64_t)), <int64_t *>calloc(self.layers, sizeof(int64_t))
-        if not (self.busy and self.keys_data and self.values_data and self.pending and self.room):
+        if not (self.busy and self.keys_data and self.values_data and self.key_scales and self.value_scales and self.pending and self.room):
             raise MemoryError
-        self.buffers = [None] * self.layers
+        self.buffers, self.scales = [None] * self.layers, [None] * self.layers
         self._grow(capacity)
 
     def __dealloc__(self):
@@ -119,6 +134,8 @@ cdef class KVCache:
             PyThread_free_lock(<PyThread_type_lock>self.busy)
         free(self.keys_data)
         free(self.values_data)
+        free(self.key_scales)
+        free(self.value_scales)
         free(self.pending)
         free(self.room)
         free(self.scratch)
@@ -158,6 +175,13 @@ cdef class KVCache:
             if used:
                 for new, old in zip(pair, self.buffers[i]):
                     new[:, :, :used] = old[:, :, :used]
+            if self.code == QK_CACHE_I8:
+                scales = _buffers(shape[:3], np.dtype(np.float32))
+                if used:
+                    for new, old in zip(scales, self.scales[i]):
+                        new[:, :, :used] = old[:, :, :used]
+                self.scales[i] = scales
+                self.key_scales[i], self.value_scales[i] = <float *>cnp.PyArray_DATA(scales[0]), <float *>cnp.PyArray_DATA(scales[1])
             self.buffers[i] = pair
             self.keys_data[i], self.values_data[i] = <char *>cnp.PyArray_DATA(pair[0]), <char *>cnp.PyArray_DATA(pair[1])
             self.room[i] = capacity
@@ -188,13 +212,13 @@ cdef class KVCache:
 
     @property
     def nbytes(self):
-        return 2 * self.layers * self.batch * self.kv_heads * self.capacity * self.head_size * self.dtype.itemsize
+        return 2 * self.layers * self.batch * self.kv_heads * self.capacity * (self.head_size * self.dtype.itemsize + (4 if self.code == QK_CACHE_I8 else 0))
 
     def _new(self, x, str arg):
         """Keys or values to append as (batch, kv_heads, n, head_size)."""
         cdef cnp.ndarray a = _arrays.as_array(x, "KVCache.append", arg)
-        if _arrays.dtype_code(a) not in (_arrays.F32, self.code):
-            raise TypeError(f"KVCache.append: {arg}: expected dtype {_arrays.names_of(_arrays.F32_ONLY | 1 << self.code)}, got {a.dtype}")
+        if _arrays.dtype_code(a) < 0 or _arrays.dtype_code(a) not in (_arrays.F32, self.code):
+            raise TypeError(f"KVCache.append: {arg}: expected dtype {_arrays.names_of(_arrays.F32_ONLY | (1 << self.code) & _arrays.FLOATS)}, got {a.dtype}")
         if a.ndim == 3 and self.batch == 1 and (<object>a).shape[1:] == (self.kv_heads, self.head_size):
             return (<object>a).transpose(1, 0, 2)[None]
         if a.ndim != 4 or (<object>a).shape[:2] != (self.batch, self.kv_heads) or (<object>a).shape[3] != self.head_size:
@@ -209,7 +233,7 @@ cdef class KVCache:
         Parameters
         ----------
         layer : int
-        k, v : array, float32 or the cache's dtype
+        k, v : array, float32 or the cache's float dtype
             (n, kv_heads, head_size) where batch is 1, or (batch, kv_heads, n, head_size). Any strides.
 
         Raises
@@ -227,9 +251,11 @@ cdef class KVCache:
         self.enter("KVCache.append")
         try:
             self.reserve(self.length + n, "KVCache.append")
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.buffers[i][0][:, :, self.length:self.length + n] = k
-                self.buffers[i][1][:, :, self.length:self.length + n] = v
+            with np.errstate(all="ignore"):
+                for which, x in enumerate((k, v)):
+                    if self.code == QK_CACHE_I8:
+                        x, self.scales[i][which][:, :, self.length:self.length + n] = _codes(x)
+                    self.buffers[i][which][:, :, self.length:self.length + n] = x
             self.pending[i] = n
         finally:
             self.leave()
@@ -300,3 +326,21 @@ cdef class KVCache:
     def values(self, layer):
         """The committed values of a layer, as `keys`."""
         return self._view(layer, 1, "KVCache.values")
+
+    def token_scales(self, layer):
+        """The scales of a layer's committed keys and of its values in an int8 cache, read-only: two arrays (batch, kv_heads, length).
+
+        Raises
+        ------
+        IndexError
+            For a layer.
+        TypeError
+            Where the cache is not int8.
+        """
+        cdef int i = self.check_layer(layer, "KVCache.token_scales")
+        if self.code != QK_CACHE_I8:
+            raise TypeError(f"KVCache.token_scales: expected a cache of int8, this one is {self.dtype}")
+        views = [scales[:, :, :self.length] for scales in self.scales[i]]
+        for view in views:
+            view.flags.writeable = False
+        return tuple(views)

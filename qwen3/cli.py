@@ -14,7 +14,7 @@ except MissingExtraError as error:
     sys.exit(f"Error: {error}")
 
 PEERS = ("onnxruntime", "llama.cpp", "llama.cpp-flash", "openvino")
-WEIGHTS, ACTIVATIONS, KV = ("int4", "int8", "bf16", "f32"), ("int16", "int8", "f32"), ("f16", "bf16", "f32")
+WEIGHTS, ACTIVATIONS, KV = ("int4", "int8", "bf16", "f32"), ("int16", "int8", "f32"), ("f16", "bf16", "f32", "int8")
 
 
 def main(args=None):

@@ -14,7 +14,7 @@ __all__ = ["Cache", "Qwen3Model", "load"]
 
 WEIGHTS = ("int4", "int8", "bf16", "f32")
 ACTIVATIONS = ("int16", "int8", "f32")
-CACHE_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+CACHE_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "int8": "int8"}
 BLOCK_SIZE = 32
 DEFAULT_CONTEXT = 4096
 
@@ -36,8 +36,8 @@ def load(path=None, *, weights=None, activations="int16", threads=None, max_cont
         For loading and running; by default `qkernels.get_num_threads()`.
     max_context : int
         Most tokens of prompt and answer together.
-    kv : {"f16", "bf16", "f32"}
-        Type of the key-value cache.
+    kv : {"f16", "bf16", "f32", "int8"}
+        Type of the key-value cache; int8 has a scale for each token's head.
     progress : callable, optional
         ``progress(done, total)`` in bytes of the checkpoint.
 

@@ -515,6 +515,65 @@ def test_cached_prompt_cut_anyhow_is_one_result(dtype, tier):
             assert_equal_bits(run(cuts, threads), whole, f"{cuts[:3]}, {threads} threads")
 
 
+@pytest.mark.parametrize("d", [24, 64, 128])
+def test_a_cache_of_bytes(d, tier):
+    heads, kv_heads, n = 4, 2, 300
+    qkv, norm, (cos, sin) = normal(0, (n, (heads + 2 * kv_heads) * d)), normal(1, (d,)), rotary_tables(n, d)
+    options = dict(q_norm=norm, k_norm=norm, cos=cos, sin=sin, num_heads=heads)
+
+    def run(cuts, threads):
+        cache, parts, start = qkernels.KVCache(1, kv_heads, d, dtype=np.int8), [], 0
+        for end in [*cuts, n]:
+            parts.append(qkernels.cached_attention(cache, 0, qkv[start:end], threads=threads, **options))
+            cache.advance(end - start)
+            start = end
+        return np.concatenate(parts), cache
+
+    whole, cache = run([], 1)
+    for cuts in ([1], [256], list(range(1, 8)), [n - 1], list(range(16, n, 16)), list(range(240, n))):
+        for threads in (1, 3):
+            y, other = run(cuts, threads)
+            assert_equal_bits(y, whole, f"{cuts[:3]}, {threads} threads")
+            assert_equal_bits(other.keys(0), cache.keys(0))
+            for a, b in zip(other.token_scales(0), cache.token_scales(0), strict=True):
+                assert_equal_bits(a, b)
+    # the same codes and scales as `append` makes, each within half a step, and attention over what they stand for
+    exact_cache = qkernels.KVCache(1, kv_heads, d)
+    qkernels.cached_attention(exact_cache, 0, qkv, **options)
+    exact_cache.advance(n)
+    k, v = exact_cache.keys(0), exact_cache.values(0)
+    appended = qkernels.KVCache(1, kv_heads, d, dtype=np.int8)
+    appended.append(0, k, v)
+    appended.advance(n)
+    for codes, scale, stored, other, x in zip((cache.keys(0), cache.values(0)), cache.token_scales(0), (appended.keys(0), appended.values(0)),
+                                              appended.token_scales(0), (k, v), strict=True):
+        assert_equal_bits(stored, codes)
+        assert_equal_bits(other, scale)
+        assert (np.abs(codes * scale[..., None] - x) <= scale[..., None] * (0.5 + 2.0**-15)).all()
+        assert_equal_bits(scale, np.abs(x).max(-1) / np.float32(127))
+    q = np.split(qkv.reshape(n, -1, d), [heads, heads + kv_heads], axis=1)[0]
+    q = rotated(qkernels.rms_normalization(q, norm, epsilon=1e-6), cos, sin, np.arange(n)).transpose(1, 0, 2)[None]
+    wide = [c * s[..., None] for c, s in zip((cache.keys(0), cache.values(0)), cache.token_scales(0), strict=True)]
+    expected = exact(q, *wide, visible=causal(n, n))
+    assert_near(whole, [x[0].transpose(1, 0, 2).reshape(n, -1) for x in expected])
+
+
+def test_a_cache_of_bytes_at_its_edges(tier):
+    row = lambda k, v: np.float32([[1, 1, *k, *v]])
+    cache = qkernels.KVCache(1, 1, 2, dtype=np.int8)
+    for k, v in (([0, 0], [0, 0]), ([1e-40, 0], [3e38, -3e38]), ([-1, 1], [1, -0.0])):
+        assert np.isfinite(qkernels.cached_attention(cache, 0, row(k, v), num_heads=1)).all()
+        cache.advance(1)
+    assert cache.keys(0)[0, 0].tolist()[0] == [0, 0] and cache.values(0)[0, 0].tolist()[1:] == [[127, -127], [127, 0]]
+    for bad in (np.nan, np.inf, -np.inf):
+        assert np.isnan(qkernels.cached_attention(cache, 0, row([bad, 0], [1, 1]), num_heads=1)).all()
+        assert np.isnan(qkernels.cached_attention(cache, 0, row([0, 0], [bad, 1]), num_heads=1)).all()
+    with pytest.raises(TypeError, match="KVCache.append: k: expected dtype float32, got int8"):
+        cache.append(0, np.zeros((1, 1, 2), np.int8), np.zeros((1, 1, 2), np.int8))
+    with pytest.raises(TypeError, match="KVCache.token_scales: expected a cache of int8, this one is float32"):
+        qkernels.KVCache(1, 1, 2).token_scales(0)
+
+
 def test_cached_in_a_batch_is_one_result(tier):
     qkv, cache = normal(0, (3, 5, 4 * 8)), qkernels.KVCache(1, 1, 8, batch=3)
     y = qkernels.cached_attention(cache, 0, qkv, num_heads=2)

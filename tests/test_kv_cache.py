@@ -168,7 +168,7 @@ def test_in_use_by_another_call_raises():
     (lambda c, a: c.truncate(-1), ValueError, "truncate: n: expected 0 to"),
     (lambda c, a: c.advance(1.0), TypeError, "advance: n: expected an int, got float"),
     (lambda c, a: qkernels.KVCache(0, 1, 1), ValueError, "KVCache: layers: expected 1 to"),
-    (lambda c, a: qkernels.KVCache(1, 1, 1, dtype=np.float64), TypeError, "KVCache: dtype: expected float32 or float16 or bfloat16, got float64"),
+    (lambda c, a: qkernels.KVCache(1, 1, 1, dtype=np.float64), TypeError, "KVCache: dtype: expected float32 or float16 or bfloat16 or int8, got float64"),
     (lambda c, a: qkernels.KVCache(1, 1, 1, capacity=9, max_length=8), ValueError, "KVCache: capacity: 9 exceeds max_length 8"),
     (lambda c, a: qkernels.KVCache(1, 1, 1, batch=True), TypeError, "KVCache: batch: expected an int, got bool"),
 ])

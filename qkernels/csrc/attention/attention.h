@@ -2,10 +2,11 @@
  *
  * Numerics, the same for every query however it arrives, on every tier, with any number of threads:
  *   - q, scores, softmax and sums are float32; K and V (float32, float16, bfloat16) are widened where they are read.
- *   - score = 16 partial sums, lane l adds d = l, l+16, l+32 ... by fma in that order, then v16_reduce_add's tree; times scale; then the
- *     soft cap c * tanh(s / c); then the additive mask. A mask element of -inf hides its key whatever the score is.
+ *   - score = 16 partial sums, lane l adds d = l, l+16, l+32 ... by fma in that order, then v16_reduce_add's tree; times scale; times the
+ *     token's own scale in a cache of bytes; then the soft cap c * tanh(s / c); then the additive mask. A mask element of -inf hides its key whatever the score is.
  *   - keys are cut into pieces of 256 at absolute positions 0, 256, 512 ... Within one: m = max of the visible scores, p = exp(s - m), l = 16
- *     lane sums of p over groups of 16 keys in order, then the tree; o[d] = fma(p_j, v_j[d], o[d]) in key order from zero.
+ *     lane sums of p over groups of 16 keys in order, then the tree; o[d] = fma(p_j, v_j[d], o[d]) in key order from zero, p_j
+ *     times the token's scale in a cache of bytes.
  *   - pieces are combined in order: M' = max(M, m), a = exp(m - M'), b = exp(M - M'), O = fma(o, a, O * b), L = fma(l, a, L * b);
  *     a sink comes last, as a piece with m = sink, l = 1 and o = 0; y = O / L, rounded once. A piece without a visible key is skipped; a
  *     row without one is zero.
@@ -22,8 +23,9 @@
 enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 32, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
 
 /* Element types that only a cache has, besides qk_dtype: signed bytes, and two elements of 4 bits in a byte, the first one low, stored + 8. A
- * value is its code times a scale per channel. Kernels widen them a piece at a time. */
-enum { QK_CACHE_I8 = 4, QK_CACHE_U4 = 5 };
+ * value is its code times a scale, of its channel (k_scale), for which a piece is widened before it is used, or of its token (k_rows, bytes only),
+ * which scores and probabilities are multiplied by. */
+enum { QK_CACHE_I8 = 3, QK_CACHE_U4 = 4 };
 
 /* bytes of n elements; n is even for 4 bits */
 static inline int64_t qk_cache_bytes(int dtype, int64_t n) { return dtype == QK_CACHE_I8 ? n : dtype == QK_CACHE_U4 ? n / 2 : n * qk_itemsize(dtype); }
@@ -46,6 +48,8 @@ typedef struct {
     float scale, softcap;                 /* softcap 0: none */
     const float *sink;                    /* (heads) */
     const float *k_scale, *v_scale;       /* (kv_heads, d), (kv_heads, dv) of a cache of codes */
+    float *k_rows, *v_rows;               /* or (batch, kv_heads, keys) */
+    int64_t rows_batch, rows_head;        /* their strides */
 
     /* The fused form: q is normalized per head and rotated as it is read; new keys likewise, and appended with new values at `past`. */
     const float *q_norm, *k_norm; /* (d) */

@@ -95,7 +95,9 @@ static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, const float
         for (int64_t c = 0; c < n; c += 16) {
             const void *from = QK_TIER(at)(x, dtype, r * stride + c);
             int left = (int)qk_min(16, n - c);
-            v16 v = dtype > QK_BF16 ? v16_mul(QK_TIER(load_codes)(from, dtype, left), v16_load_as(QK_F32, scale + c, left)) : v16_load_as(dtype, from, left);
+            v16 v = dtype > QK_BF16 ? QK_TIER(load_codes)(from, dtype, left) : v16_load_as(dtype, from, left);
+            if (scale)
+                v = v16_mul(v, v16_load_as(QK_F32, scale + c, left));
             v16_store(y + r * qk_attention_pad(n) + c, v);
         }
 }
@@ -121,6 +123,27 @@ static void QK_TIER(narrow)(const float *x, int dtype, const float *scale, void 
             for (int i = 0; i < left; i += 2)
                 to[i / 2] = (char)(codes[i] | codes[i + 1] << 4);
     }
+}
+
+/* n floats as signed bytes by a scale of their own, largest / 127; returns it. What is not finite makes the scale NaN, so that it shows. */
+static float QK_TIER(narrow_row)(const float *x, int8_t *y, int64_t n)
+{
+    v16 top = v16_zero();
+    for (int64_t c = 0; c < n; c += 16) {
+        v16 v = v16_abs(v16_load(x + c));
+        top = v16_max(top, v16_select(v16_isnan(v), v16_set1(INFINITY), v));
+    }
+    float largest = v16_reduce_max(top), scale = largest / 127.0f;
+    if (!(largest > 0 && scale > 0 && largest < INFINITY)) {
+        memset(y, 0, (size_t)n);
+        return largest < INFINITY ? 0.0f : NAN;
+    }
+    for (int64_t c = 0; c < n; c += 16) {
+        uint8_t codes[16];
+        v16i_store_u8(codes, v16_to_i(v16_div(v16_load(x + c), v16_set1(scale))));
+        memcpy(y + c, codes, (size_t)qk_min(16, n - c));
+    }
+    return scale;
 }
 
 /* float32 vectors of n lanes; whole ones without a mask, since what a masked store wrote cannot be forwarded to a load */
@@ -168,10 +191,22 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
         const void *new_k = QK_TIER(at)(a->new_k, a->q_dtype, b * a->new_k_batch + g * a->new_k_head + i * a->new_k_row);
         const void *new_v = QK_TIER(at)(a->new_v, a->q_dtype, b * a->new_v_batch + g * a->new_v_head + i * a->new_v_row);
         QK_TIER(prepare)(a, new_k, a->k_norm, a->k_epsilon, b, i, scratch);
-        QK_TIER(narrow)(scratch, a->k_dtype, QK_TIER(scales)(a->k_scale, g * a->d), k, a->d);
+        if (a->k_rows)
+            a->k_rows[b * a->rows_batch + g * a->rows_head + position] = QK_TIER(narrow_row)(scratch, (int8_t *)k, a->d);
+        else
+            QK_TIER(narrow)(scratch, a->k_dtype, QK_TIER(scales)(a->k_scale, g * a->d), k, a->d);
         QK_TIER(widen)(new_v, a->q_dtype, 0, NULL, scratch, 1, a->dv);
-        QK_TIER(narrow)(scratch, a->v_dtype, QK_TIER(scales)(a->v_scale, g * a->dv), v, a->dv);
+        if (a->v_rows)
+            a->v_rows[b * a->rows_batch + g * a->rows_head + position] = QK_TIER(narrow_row)(scratch, (int8_t *)v, a->dv);
+        else
+            QK_TIER(narrow)(scratch, a->v_dtype, QK_TIER(scales)(a->v_scale, g * a->dv), v, a->dv);
     }
+}
+
+/* 16 elements of keys or values in the type that a tile reads */
+QK_TILED v16 QK_TIER(load_element)(const int dtype, const void *p)
+{
+    return dtype == QK_CACHE_I8 ? v16i_to_f(v16i_load_i8(p)) : v16_load_as(dtype, p, 16);
 }
 
 /* ---- scores ---- */
@@ -181,7 +216,7 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
 QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
                                    const int dtype, const int qr)
 {
-    const int kr = 16 / qr, size = dtype == QK_F32 ? 4 : 2;
+    const int kr = 16 / qr, size = (int)qk_cache_bytes(dtype, 1);
     const int tq = V16_ACCUMULATORS == 16 ? qr : V16_ACCUMULATORS == 4 && qr > 1 ? 2 : 1, tk = V16_ACCUMULATORS / tq; /* held at once */
     v16 sums[16]; /* row * kr + key */
     float out[16];
@@ -197,7 +232,7 @@ QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int6
                     QK_HOLD(x[i]);
                 }
                 QK_EACH (int j = 0; j < tk; j++) {
-                    v16 y = v16_load_as(dtype, row[j] + c * size, 16);
+                    v16 y = QK_TIER(load_element)(dtype, row[j] + c * size);
                     if (tq > 1)
                         QK_HOLD(y);
                     QK_EACH (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
@@ -222,10 +257,12 @@ typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t 
 QK_SCORES(QK_F32, 1) QK_SCORES(QK_F32, 2) QK_SCORES(QK_F32, 4)
 QK_SCORES(QK_F16, 1) QK_SCORES(QK_F16, 2) QK_SCORES(QK_F16, 4)
 QK_SCORES(QK_BF16, 1) QK_SCORES(QK_BF16, 2) QK_SCORES(QK_BF16, 4)
-static const qk_scores_tile QK_TIER(scores_tiles)[3][3] = {
+QK_SCORES(QK_CACHE_I8, 1) QK_SCORES(QK_CACHE_I8, 2) QK_SCORES(QK_CACHE_I8, 4)
+static const qk_scores_tile QK_TIER(scores_tiles)[4][3] = {
     {QK_TIER(scores_QK_F32_1), QK_TIER(scores_QK_F32_2), QK_TIER(scores_QK_F32_4)},
     {QK_TIER(scores_QK_F16_1), QK_TIER(scores_QK_F16_2), QK_TIER(scores_QK_F16_4)},
     {QK_TIER(scores_QK_BF16_1), QK_TIER(scores_QK_BF16_2), QK_TIER(scores_QK_BF16_4)},
+    {QK_TIER(scores_QK_CACHE_I8_1), QK_TIER(scores_QK_CACHE_I8_2), QK_TIER(scores_QK_CACHE_I8_4)},
 };
 
 static inline int QK_TIER(log2_tile)(int rows) { return rows >= 4 ? 2 : rows >= 2 ? 1 : 0; }
@@ -245,7 +282,7 @@ static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k,
                 if (!r)
                     QK_TIER(fetch)(ahead, first + j, first + j + 16 / n);
                 if (seen)
-                    QK_TIER(scores_tiles)[dtype][log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, stride * qk_itemsize(dtype), w->d,
+                    QK_TIER(scores_tiles)[dtype][log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, qk_cache_bytes(dtype, stride), w->d,
                                                        first + j, keys - 1, scale);
             }
         }
@@ -298,13 +335,17 @@ static inline v16 QK_TIER(capped_and_masked)(const qk_attention_args *a, v16 x, 
 }
 
 /* s[lo..hi) becomes p, with p = 0 up to whole groups of 16; lo and hi close in on what the mask leaves */
-static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s, int *lo, int *hi, float *m, float *l)
+static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, const float *k_rows, const float *v_rows, float *s, int *lo, int *hi, float *m,
+                             float *l)
 {
     v16 hidden = v16_set1(-INFINITY), top = hidden, sum = v16_zero();
     int first = *lo / 16 * 16, last = *hi, seen_lo = *hi, seen_hi = *lo;
     for (int j = first; j < last; j += 16) {
         int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j), on;
-        v16 x = QK_TIER(capped_and_masked)(a, v16_load(s + j), mask + j, n, &on);
+        v16 x = v16_load(s + j);
+        if (k_rows)
+            x = v16_mul(x, QK_TIER(load)(k_rows + j, n));
+        x = QK_TIER(capped_and_masked)(a, x, mask + j, n, &on);
         on &= ~((1 << before) - 1);
         if (on) {
             seen_lo = (int)qk_min(seen_lo, j + __builtin_ctz(on));
@@ -331,8 +372,8 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s,
     top = v16_set1(*m);
     for (int j = first; j < last; j += 16) {
         v16 p = v16_exp(v16_sub(v16_load(s + j), top));
-        v16_store(s + j, p);
         sum = v16_add(sum, p);
+        v16_store(s + j, v_rows ? v16_mul(p, QK_TIER(load)(v_rows + j, last - j)) : p);
     }
     *l = v16_reduce_add(sum);
 }
@@ -343,13 +384,13 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float *s,
 QK_TILED void QK_TIER(values_columns)(float *o, int64_t dv, const float *p, const char *v, int64_t bytes, int64_t c, int n, const int dtype,
                                       const int pr, const int pc)
 {
-    const int size = dtype == QK_F32 ? 4 : 2;
+    const int size = (int)qk_cache_bytes(dtype, 1);
     v16 acc[16], y[8];
     QK_EACH (int i = 0; i < pr; i++)
         QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_load(o + i * dv + c + 16 * x);
     v += c * size;
     for (int j = 0; j < n; j++, v += bytes) {
-        QK_EACH (int x = 0; x < pc; x++) y[x] = v16_load_as(dtype, v + 16 * x * size, 16);
+        QK_EACH (int x = 0; x < pc; x++) y[x] = QK_TIER(load_element)(dtype, v + 16 * x * size);
         QK_EACH (int i = 0; i < pr; i++) {
             v16 weight = v16_set1(p[i * QK_PIECE + j]);
             QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_fma(weight, y[x], acc[i * pc + x]);
@@ -378,10 +419,12 @@ typedef void (*qk_values_tile)(float *o, int64_t dv, const float *p, const char 
 QK_VALUES(QK_F32, 1) QK_VALUES(QK_F32, 2) QK_VALUES(QK_F32, 4)
 QK_VALUES(QK_F16, 1) QK_VALUES(QK_F16, 2) QK_VALUES(QK_F16, 4)
 QK_VALUES(QK_BF16, 1) QK_VALUES(QK_BF16, 2) QK_VALUES(QK_BF16, 4)
-static const qk_values_tile QK_TIER(values_tiles)[3][3] = {
+QK_VALUES(QK_CACHE_I8, 1) QK_VALUES(QK_CACHE_I8, 2) QK_VALUES(QK_CACHE_I8, 4)
+static const qk_values_tile QK_TIER(values_tiles)[4][3] = {
     {QK_TIER(values_QK_F32_1), QK_TIER(values_QK_F32_2), QK_TIER(values_QK_F32_4)},
     {QK_TIER(values_QK_F16_1), QK_TIER(values_QK_F16_2), QK_TIER(values_QK_F16_4)},
     {QK_TIER(values_QK_BF16_1), QK_TIER(values_QK_BF16_2), QK_TIER(values_QK_BF16_4)},
+    {QK_TIER(values_QK_CACHE_I8_1), QK_TIER(values_QK_CACHE_I8_2), QK_TIER(values_QK_CACHE_I8_4)},
 };
 
 /* o of `rows` rows += p * v over what each sees of the piece, in key order */
@@ -389,7 +432,7 @@ static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, cons
                             const qk_attention_ahead *ahead)
 {
     const qk_values_tile *tiles = QK_TIER(values_tiles)[dtype];
-    int64_t bytes = stride * qk_itemsize(dtype);
+    int64_t bytes = qk_cache_bytes(dtype, stride);
     /* with several tiles, as many keys as stay in the first-level cache for all of them; with one, short bursts of fetching ahead */
     const int step = rows > 4 ? 64 : 16;
     for (int base = from / step * step; base < keys; base += step) {
@@ -482,12 +525,14 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     }
     if (!keys)
         return;
+    const float *k_rows = a->k_rows ? a->k_rows + b * a->rows_batch + g * a->rows_head + start : NULL;
+    const float *v_rows = a->v_rows ? a->v_rows + b * a->rows_batch + g * a->rows_head + start : NULL;
     int64_t next = a->keys - start - QK_PIECE;
     qk_attention_ahead values = {v, qk_cache_bytes(v_dtype, v_stride), qk_cache_bytes(v_dtype, dv), keys};
     qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), qk_cache_bytes(k_dtype, k_stride), qk_cache_bytes(k_dtype, d),
                                     (int)qk_max(0, qk_min(QK_PIECE, next))};
     /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
-    if (d != w->d || k_dtype > QK_BF16 || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
+    if (d != w->d || a->k_scale || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
         QK_TIER(widen)(QK_TIER(at)(k, k_dtype, from * k_stride), k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
         k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
@@ -496,13 +541,13 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
         int64_t mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
-        QK_TIER(softmax)(a, mask, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
+        QK_TIER(softmax)(a, mask, k_rows, v_rows, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
         if (w->lo[r] < w->hi[r]) {
             from = (int)qk_min(from, w->lo[r] / 16 * 16);
             keys = (int)qk_max(keys, w->hi[r]);
         }
     }
-    if (dv != w->dv || v_dtype > QK_BF16 || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
+    if (dv != w->dv || a->v_scale || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
         QK_TIER(widen)(QK_TIER(at)(v, v_dtype, from * v_stride), v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
