@@ -463,3 +463,41 @@ def test_layers_that_logits_do_not_need_take_no_place_in_the_cache(exported, tmp
     assert model.cache_kind == "persistent" and model.plan.cache_layers == 1
     tensors = OnnxModel(out, activations="f32")
     assert_equal_bits(tensors.run(feeds(tensors, IDS), ["logits"])[0][0], model.forward(IDS, model.new_cache(), last_only=False))
+
+
+SINK = np.float32([0.5, -1, 2, 0])
+
+
+@pytest.mark.parametrize("attributes", [{"softcap": 2.0}, {"local_window_size": 3}, {"smooth_softmax": 1}, {"rotary_interleaved": 1}, {"head_sink": SINK}])
+def test_attention_of_every_form_runs_on_the_cache(attributes, exported, tmp_path):
+    """A decoder's GroupQueryAttention with soft cap, window, sink or the other rotation: in place, with the bits of tensors, and ONNX Runtime's logits."""
+    _, directory = exported()
+    plain = OnnxModel(directory, activations="f32").run(feeds(OnnxModel(directory), IDS), ["logits"])[0]
+    for file in directory.iterdir():
+        (tmp_path / file.name).symlink_to(file) if file.suffix == ".json" else (tmp_path / file.name).write_bytes(file.read_bytes())
+    model = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    for node in model.graph.node:
+        if node.op_type == "GroupQueryAttention":
+            for name, value in attributes.items():
+                if name == "head_sink":
+                    node.input.extend([""] * (11 - len(node.input)) + ["sink"])
+                    continue
+                for old in [a for a in node.attribute if a.name == name]:
+                    node.attribute.remove(old)
+                node.attribute.append(helper.make_attribute(name, value))
+    if "head_sink" in attributes:
+        model.graph.initializer.append(numpy_helper.from_array(SINK, "sink"))
+    onnx.save(model, tmp_path / "model.onnx")
+    decoder, tensors = qwen3.load(tmp_path, activations="f32", kv="f32"), OnnxModel(tmp_path, activations="f32")
+    assert decoder.cache_kind == "persistent" and not decoder.uncached
+    cache, past, start = decoder.new_cache(), None, 0
+    run = lambda ids, past: tensors.run(feeds(tensors, ids, past))
+    oracle = session(tmp_path, 0)
+    for end in (5, 6, 7, 8, 9):
+        logits, *present = run(IDS[start:end], past)
+        expected = oracle.run(["logits"], feeds(oracle, IDS[start:end], past))[0]
+        past = dict(zip([n for n in tensors.inputs if "past" in n], present, strict=True))
+        assert_equal_bits(decoder.forward(IDS[start:end], cache, last_only=False), logits[0])
+        assert spread_error(logits, expected) < 1e-5
+        assert not np.allclose(logits[0], plain[0, start:end], rtol=1e-3)  # the attribute does something
+        start = end
