@@ -1,4 +1,5 @@
 """``python -m qkernels``: the configuration, and a self-check of a few seconds. Exit code 1 where a kernel is wrong."""
+import os
 import sys
 import time
 
@@ -16,4 +17,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # the reader has gone; what is still buffered must not fail at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

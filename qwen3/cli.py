@@ -26,7 +26,8 @@ def main(args=None):
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="qkernels", message="qwen3 %(version)s")
 def cli():
-    """Run a dense Qwen3 on the CPU. MODEL is a directory, or a hub id in the local cache; by default a tiny demo model."""
+    """Run a dense Qwen3 on the CPU. MODEL is a directory with a checkpoint or an ONNX graph, an .onnx file, or a hub id in the local cache; by default
+    a tiny demo model."""
 
 
 def _reports_mistakes(command):
@@ -54,12 +55,34 @@ def _silence_stdout():
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextlib.contextmanager
+def _usage():
+    """A plain ValueError, which is about an argument and no file, is a mistake in the usage."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise click.UsageError(str(error)) from error
+
+
+class Model(click.ParamType):
+    """What names a model."""
+
+    name = "model"
+
+    def convert(self, value, param, ctx):
+        if not value.strip():
+            self.fail("the name of the model is empty", param, ctx)
+        return value
+
+
 _threads = click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default the physical cores that the process may use.")
 _weights = click.option("--weights", type=click.Choice(WEIGHTS), help="How the matrices are packed; int4 by default. An ONNX graph has its own.")
 
 
-@cli.command()
-@click.argument("model", required=False)
+@cli.command(short_help="Write the model's answer to a prompt.")
+@click.argument("model", type=Model(), required=False)
 @click.option("-p", "--prompt", required=True, help="The user's message; - reads standard input and drops one newline at its end.")
 @click.option("--max-new-tokens", type=click.IntRange(0), help="By default until an end token, or the context is full.")
 @click.option("--temperature", type=float, help="0 is greedy. The defaults of sampling are the checkpoint's.")
@@ -81,27 +104,29 @@ def generate(model, prompt, max_new_tokens, weights, activations, kv, threads, m
     """Write the model's answer to a prompt."""
     from qwen3.generate import Sampler
 
-    text = _prompt(prompt)
+    text = _prompt(prompt, raw)
     if raw and no_think:
         raise click.UsageError("--no-think is a matter of the chat template, which --raw leaves out")
-    try:
+    with _usage():
         Sampler(**{name: value for name, value in sampling.items() if value is not None})
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    with _progress() as progress:
+    with _progress() as progress, _usage():
         from qwen3.model import load
 
         model = load(model, weights=weights, activations=activations, threads=threads, max_context=max_context, kv=kv, progress=progress)
     if not raw:
         text = model.tokenizer.apply_chat_template([{"role": "user", "content": text}], enable_thinking=not no_think)
     sampler = Sampler.from_config(model.config, **sampling)
-    generation = model.generate(model.tokenizer.encode(text), max_new_tokens=max_new_tokens, sampler=sampler, ignore_eos=ignore_eos)
+    ids = model.tokenizer.encode(text)
+    if len(ids) >= model.max_context:
+        raise click.BadParameter(f"the prompt has {len(ids)} tokens{'' if raw else ' with its template'}, but a context of {model.max_context} has room for "
+                                 f"{model.max_context - 1} and an answer", param_hint="-p")
+    generation = model.generate(ids, max_new_tokens=max_new_tokens, sampler=sampler, ignore_eos=ignore_eos)
     interrupted = _write(generation)
     click.echo(_statistics(generation.stats, sampler, model), err=True)
     sys.exit(1 if interrupted else 0)
 
 
-def _prompt(prompt):
+def _prompt(prompt, raw):
     try:
         if prompt == "-":
             prompt = sys.stdin.buffer.read().decode()
@@ -109,8 +134,8 @@ def _prompt(prompt):
         prompt.encode()
     except UnicodeError as error:
         raise click.BadParameter(f"not UTF-8: {error}", param_hint="-p") from error
-    if not prompt:
-        raise click.BadParameter("the prompt is empty", param_hint="-p")
+    if not prompt or not (raw or prompt.strip()):
+        raise click.BadParameter(f"the prompt {'has nothing but white space' if prompt else 'is empty'}", param_hint="-p")
     return prompt
 
 
@@ -166,8 +191,8 @@ def _peak_memory():
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-@cli.command()
-@click.argument("model", required=False)
+@cli.command(short_help="What a model holds, and how it would run.")
+@click.argument("model", type=Model(), required=False)
 @_weights
 @_reports_mistakes
 def inspect(model, weights):
@@ -185,8 +210,8 @@ def inspect(model, weights):
     click.echo(describe(model, weights or "int4"))
 
 
-@cli.command()
-@click.argument("model")
+@cli.command(short_help="Time and bytes per operator of an ONNX graph.")
+@click.argument("model", type=Model())
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True, help="Length of the prefill.")
 @click.option("--tokens", type=click.IntRange(1), default=16, show_default=True, help="Tokens to decode after it.")
 @click.option("--activations", type=click.Choice(ACTIVATIONS), default="int16", show_default=True, help="Precision of the matrices' inputs.")
@@ -219,8 +244,8 @@ class Numbers(click.ParamType):
         return tuple(dict.fromkeys(numbers))
 
 
-@cli.command()
-@click.argument("model", required=False)
+@cli.command(short_help="Speed and memory, beside other runtimes.")
+@click.argument("model", type=Model(), required=False)
 @click.option("--prompt", "prompts", type=Numbers(1), help="Lengths of prompts; 16,128,512,1024 by default, as far as the context has room for them.")
 @click.option("--new", type=click.IntRange(0), default=128, show_default=True, help="Tokens to generate; 0 measures the prompts alone.")
 @click.option("--depth", "depths", type=Numbers(0), default="0", show_default=True, help="Tokens in the context before the prompt.")
@@ -266,19 +291,19 @@ def benchmark(form, output, **plan):
     sys.exit(0 if report["complete"] else 1)
 
 
-@cli.command()
-@click.argument("model")
+@cli.command(short_help="Write a checkpoint as an ONNX graph.")
+@click.argument("model", type=Model())
 @click.argument("out", type=click.Path())
 @click.option("--contract", type=click.Choice(("ort-int4", "float", "int4-qdq")), default="ort-int4", show_default=True, help="Which graph to write.")
 @click.option("--dtype", type=click.Choice(("bf16", "f32")), help="Of the float and int4-qdq graphs; bf16 by default.")
-@click.option("--accuracy-level", type=click.IntRange(0, 4), default=4, show_default=True, help="What ort-int4 permits activations to be: 4 is int8.")
+@click.option("--accuracy-level", type=click.IntRange(0, 4), help="What ort-int4 permits activations to be: 4, the default, is int8.")
 @_threads
 @_reports_mistakes
 def export(model, out, **options):
     """Write the checkpoint MODEL as an ONNX decoder graph into the directory OUT."""
     from qwen3.onnx_export import export as write
 
-    with _progress() as progress:
+    with _progress() as progress, _usage():
         metadata = write(model, out, progress=progress, **options)
     graph = metadata["graph"]
     click.echo(f"{out}: {metadata['contract']}, {graph['nodes']} nodes, {graph['initializers']} initializers", err=True)

@@ -34,7 +34,7 @@ COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_
           "merges.txt", "special_tokens_map.json")
 
 
-def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=4, threads=None, progress=None):
+def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=None, threads=None, progress=None):
     """Write a checkpoint as ``model.onnx`` with external data, the tokenizer's files, genai_config.json and metadata.json.
 
     Parameters
@@ -46,7 +46,7 @@ def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=4, thr
     contract : {"ort-int4", "float", "int4-qdq"}
     dtype : {"bf16", "f32"}, optional
         Of the activations of the float and int4-qdq contracts, and of the float contract's weights; default bf16. ort-int4 is float32.
-    accuracy_level : int, default 4
+    accuracy_level : int, optional
         What MatMulNBits nodes permit: 4 lets activations enter as integers. Only ort-int4.
     threads : int, optional
         For quantizing.
@@ -66,6 +66,9 @@ def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=4, thr
         raise ValueError(f"export: contract: expected one of {', '.join(CONTRACTS)}, got {contract!r}")
     if dtype is not None and (dtype not in ("bf16", "f32") or contract == "ort-int4" and dtype != "f32"):
         raise ValueError(f"export: dtype: expected {'f32' if contract == 'ort-int4' else 'bf16 or f32'}, got {dtype!r}")
+    if accuracy_level is not None and contract != "ort-int4":
+        raise ValueError(f"export: accuracy_level: expected None for contract {contract}, whose nodes have none, got {accuracy_level!r}")
+    accuracy_level = 4 if accuracy_level is None else accuracy_level
     if accuracy_level not in (0, 1, 2, 3, 4):
         raise ValueError(f"export: accuracy_level: expected 0 to 4, got {accuracy_level!r}")
     source, out = resolve(model), pathlib.Path(out)

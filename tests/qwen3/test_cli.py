@@ -1,6 +1,7 @@
 """The command line, as a user meets it: in processes of their own."""
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import qwen3
 from qwen3.checkpoint import tensor_shapes
 from qwen3.inspection import packed_nbytes
 from tests.qwen3.checkpoints import make_checkpoint
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def command(*args, stdin=None, **options):
@@ -117,13 +120,15 @@ def test_lengths_and_threads(checkpoint):
 
 
 def test_B88_prompt_beyond_the_context(checkpoint):
-    fails(1, "Error: generate: ids: the prompt of 16 tokens leaves no room in a context of 16", "generate", checkpoint, "--raw", "-p", "a" * 16,
-          "--max-context", 16)
-    fails(1, "expected at most 15 tokens for a context of 16, got 17", "generate", checkpoint, "--raw", "-p", "a" * 17, "--max-context", 16)
+    for n in (16, 17):
+        fails(2, f"-p: the prompt has {n} tokens, but a context of 16 has room for 15 and an answer", "generate", checkpoint, "--raw", "-p", "a" * n,
+              "--max-context", 16)
 
 
 @pytest.mark.parametrize(("match", "args"), [
     ("Invalid value for -p: the prompt is empty", ["-p", ""]),
+    ("Invalid value for -p: the prompt has nothing but white space", ["-p", " \n\t"]),
+    ("the name of the model is empty", ["", "-p", "x"]),
     ("Missing option '-p'", []),
     ("temperature: expected a finite number >= 0, got -1.0", ["-p", "x", "--temperature", "-1"]),
     ("temperature: expected a finite number >= 0, got nan", ["-p", "x", "--temperature", "nan"]),
@@ -140,6 +145,29 @@ def test_B88_prompt_beyond_the_context(checkpoint):
 ])
 def test_B89_usage_errors(match, args):
     fails(2, match, "generate", *args)
+
+
+@pytest.mark.parametrize(("match", "args"), [
+    ("accuracy_level: expected None for contract float", ["--contract", "float", "--accuracy-level", "2"]),
+    ("dtype: expected f32, got 'bf16'", ["--dtype", "bf16"]),
+])
+def test_usage_errors_of_export(match, args, tmp_path):
+    pytest.importorskip("onnx")
+    fails(2, match, "export", ROOT / "qwen3/demo", tmp_path / "graph", *args)
+    assert not (tmp_path / "graph").exists()
+
+
+def test_weights_are_a_graphs_own(exported):
+    pytest.importorskip("onnx")
+    fails(2, "weights: expected None for an ONNX graph", "generate", exported()[1], "-p", "x", "--weights", "int8")
+
+
+@pytest.mark.parametrize("module", ["qkernels", "qwen3"])
+def test_a_reader_that_goes_away(module):
+    """`python -m … | head -1`: no traceback, and no output but the line."""
+    command = f"{sys.executable} -m {module} {'inspect' if module == 'qwen3' else ''} | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
+    assert len(done.stdout.splitlines()) == 1 and not done.stderr
 
 
 def test_B89_empty_stdin():
