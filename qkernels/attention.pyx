@@ -221,7 +221,8 @@ def attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
               out=None, threads=None):
     """Scaled dot-product attention: ``softmax(softcap(q @ k.T * scale) + mask) @ v``, with grouped heads.
 
-    ONNX ai.onnx Attention, since version 23; `nonpad_kv_seqlen` is version 24's, the windows are version 25's. Scores, softmax and sums are float32 whatever the inputs are, and the result is rounded once.
+    ONNX ai.onnx Attention, since version 23; `nonpad_kv_seqlen` is version 24's, the windows are version 25's. Scores, softmax and sums are float32
+    whatever the inputs are, and the result is rounded once.
     A query gives the same bits whether it comes alone, in a prompt or after a past. Query head h reads kv head ``h // (heads // kv_heads)``.
     A query that sees no key gives zeros; keys beyond its causal frontier are never multiplied, so what lies there cannot leak.
 
@@ -840,7 +841,7 @@ def group_query_attention(query, key=None, value=None, past_key=None, past_value
     (array([1., 2.], dtype=float32), (1, 1, 2, 1))
     """
     cdef str func = "group_query_attention"
-    cdef cnp.ndarray q, k, v, x, seqlens, pasts, ends, counts, bases, present_k, present_v, y, old_k = None, old_v = None, keys, values
+    cdef cnp.ndarray q, k, v, x, seqlens, pasts, ends, counts, bases, y, old_k = None, old_v = None, keys, values
     cdef cnp.ndarray cosine, sine, positions = None, mask = None, sinks = None, q_weight, k_weight, k_scales, v_scales, scores, statistics
     cdef qk_attention_args args
     cdef int64_t heads, kv_heads, d, batch, rows, new, past = 0, total, width, window, b

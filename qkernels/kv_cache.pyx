@@ -154,7 +154,6 @@ cdef class KVCache:
         return 0
 
     cdef int check_layer(self, object layer, str func) except -1:
-        cdef object index
         if type(layer) is not int:
             if isinstance(layer, bool) or not hasattr(layer, "__index__"):
                 raise TypeError(f"{func}: layer: expected an int, got {type(layer).__name__}")

@@ -28,7 +28,10 @@ enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 32, QK_MASK_NONE = -1, QK_M
 enum { QK_CACHE_I8 = 3, QK_CACHE_U4 = 4 };
 
 /* bytes of n elements; n is even for 4 bits */
-static inline int64_t qk_cache_bytes(int dtype, int64_t n) { return dtype == QK_CACHE_I8 ? n : dtype == QK_CACHE_U4 ? n / 2 : n * qk_itemsize(dtype); }
+static inline int64_t qk_cache_bytes(int dtype, int64_t n)
+{
+    return dtype == QK_CACHE_I8 ? n : dtype == QK_CACHE_U4 ? n / 2 : n * qk_itemsize(dtype);
+}
 
 /* what the fourth output of ONNX's Attention holds: the scores, capped, masked, or the probabilities */
 enum { QK_SCORES_RAW = 0, QK_SCORES_CAPPED = 1, QK_SCORES_MASKED = 2, QK_PROBABILITIES = 3 };

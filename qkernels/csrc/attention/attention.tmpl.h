@@ -7,11 +7,13 @@
 #include <math.h>
 
 #define QK_TILED static inline __attribute__((always_inline))
+/* clang-format off */
 #if V16_ACCUMULATORS > 1
 #define QK_EACH QK_UNROLL for /* over a tile in registers */
 #else
 #define QK_EACH for
 #endif
+/* clang-format on */
 #if V16_ACCUMULATORS == 4 /* gcc's allocator must be told: hold an operand in its two registers, keep finished sums out of them */
 #define QK_HOLD(a) __asm__("" : "+x"((a).lo), "+x"((a).hi))
 #define QK_TO_MEMORY(a) __asm__ volatile("" : : "r"(a) : "memory")
@@ -24,14 +26,14 @@ enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS };
 
 /* One thread's working memory; strides are padded to 16 and the padding of q and k is zero. */
 typedef struct {
-    float *q;                 /* (QK_ROWS, d) */
-    float *s;                 /* (QK_ROWS, QK_PIECE): scores, then probabilities */
-    float *o;                 /* (QK_ROWS, dv) of one piece */
-    float *total;             /* (QK_ROWS, dv) of the pieces so far */
-    float *k, *v;             /* (QK_PIECE, d), (QK_PIECE, dv): widened */
+    float *q;                         /* (QK_ROWS, d) */
+    float *s;                         /* (QK_ROWS, QK_PIECE): scores, then probabilities */
+    float *o;                         /* (QK_ROWS, dv) of one piece */
+    float *total;                     /* (QK_ROWS, dv) of the pieces so far */
+    float *k, *v;                     /* (QK_PIECE, d), (QK_PIECE, dv): widened */
     float *m, *l, *m_total, *l_total; /* (QK_ROWS) */
-    int64_t d, dv;            /* padded */
-    int lo[QK_ROWS], hi[QK_ROWS]; /* the keys of the piece that a row sees */
+    int64_t d, dv;                    /* padded */
+    int lo[QK_ROWS], hi[QK_ROWS];     /* the keys of the piece that a row sees */
 } qk_attention_work;
 
 /* What is wanted next, fetched into the second-level cache row by row while the present keys are worked on: the values of this piece
@@ -160,7 +162,8 @@ static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, const fl
         v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
         int64_t c = 0;
         for (; c + 64 <= d; c += 64)
-            QK_EACH (int j = 0; j < 4; j++) acc[j] = v16_fma(v16_load(y + c + 16 * j), v16_load(y + c + 16 * j), acc[j]);
+            QK_EACH (int j = 0; j < 4; j++)
+                acc[j] = v16_fma(v16_load(y + c + 16 * j), v16_load(y + c + 16 * j), acc[j]);
         QK_EACH (int j = 0; j < 4; j++)
             if (c + 16 * j < d)
                 acc[j] = v16_fma(v16_load(y + c + 16 * j), v16_load(y + c + 16 * j), acc[j]);
@@ -218,14 +221,17 @@ QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int6
 {
     const int kr = 16 / qr, size = (int)qk_cache_bytes(dtype, 1);
     const int tq = V16_ACCUMULATORS == 16 ? qr : V16_ACCUMULATORS == 4 && qr > 1 ? 2 : 1, tk = V16_ACCUMULATORS / tq; /* held at once */
-    v16 sums[16]; /* row * kr + key */
+    /* row * kr + key */
+    v16 sums[16];
     float out[16];
     QK_EACH (int q0 = 0; q0 < qr; q0 += tq)
         QK_EACH (int k0 = 0; k0 < kr; k0 += tk) {
             v16 acc[V16_ACCUMULATORS], x[4];
             const char *row[V16_ACCUMULATORS];
-            QK_EACH (int j = 0; j < V16_ACCUMULATORS; j++) acc[j] = v16_zero();
-            QK_EACH (int j = 0; j < tk; j++) row[j] = k + qk_min(first + k0 + j, last) * bytes;
+            QK_EACH (int j = 0; j < V16_ACCUMULATORS; j++)
+                acc[j] = v16_zero();
+            QK_EACH (int j = 0; j < tk; j++)
+                row[j] = k + qk_min(first + k0 + j, last) * bytes;
             for (int64_t c = 0; c < d; c += 16) {
                 QK_EACH (int i = 0; i < tq; i++) {
                     x[i] = v16_load(q + (q0 + i) * d + c);
@@ -235,15 +241,18 @@ QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int6
                     v16 y = QK_TIER(load_element)(dtype, row[j] + c * size);
                     if (tq > 1)
                         QK_HOLD(y);
-                    QK_EACH (int i = 0; i < tq; i++) acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
+                    QK_EACH (int i = 0; i < tq; i++)
+                        acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
                 }
             }
             QK_EACH (int i = 0; i < tq; i++)
-                QK_EACH (int j = 0; j < tk; j++) sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
+                QK_EACH (int j = 0; j < tk; j++)
+                    sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
             QK_TO_MEMORY(sums);
         }
     v16_store(out, v16_mul(v16_reduce_add_16(sums), v16_set1(scale)));
-    QK_EACH (int i = 0; i < qr; i++) memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
+    QK_EACH (int i = 0; i < qr; i++)
+        memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
 }
 
 /* each tile a function of its own: the registers are all for its inner loop */
@@ -254,6 +263,7 @@ typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t 
     { \
         QK_TIER(scores_tile)(s, q, k, bytes, d, first, last, scale, dtype, qr); \
     }
+/* clang-format off */
 QK_SCORES(QK_F32, 1) QK_SCORES(QK_F32, 2) QK_SCORES(QK_F32, 4)
 QK_SCORES(QK_F16, 1) QK_SCORES(QK_F16, 2) QK_SCORES(QK_F16, 4)
 QK_SCORES(QK_BF16, 1) QK_SCORES(QK_BF16, 2) QK_SCORES(QK_BF16, 4)
@@ -264,6 +274,7 @@ static const qk_scores_tile QK_TIER(scores_tiles)[4][3] = {
     {QK_TIER(scores_QK_BF16_1), QK_TIER(scores_QK_BF16_2), QK_TIER(scores_QK_BF16_4)},
     {QK_TIER(scores_QK_CACHE_I8_1), QK_TIER(scores_QK_CACHE_I8_2), QK_TIER(scores_QK_CACHE_I8_4)},
 };
+/* clang-format on */
 
 static inline int QK_TIER(log2_tile)(int rows) { return rows >= 4 ? 2 : rows >= 2 ? 1 : 0; }
 
@@ -271,6 +282,8 @@ static inline int QK_TIER(log2_tile)(int rows) { return rows >= 4 ? 2 : rows >= 
 static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int from, int keys, float scale,
                             const qk_attention_ahead *ahead)
 {
+    const qk_scores_tile *tiles = QK_TIER(scores_tiles)[dtype];
+    int64_t bytes = qk_cache_bytes(dtype, stride);
     for (int first = from; first < keys; first += 16)
         for (int r = 0, log2, n; r < rows; r += n) {
             int seen = 0;
@@ -282,8 +295,7 @@ static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k,
                 if (!r)
                     QK_TIER(fetch)(ahead, first + j, first + j + 16 / n);
                 if (seen)
-                    QK_TIER(scores_tiles)[dtype][log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, qk_cache_bytes(dtype, stride), w->d,
-                                                       first + j, keys - 1, scale);
+                    tiles[log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, bytes, w->d, first + j, keys - 1, scale);
             }
         }
 }
@@ -387,17 +399,21 @@ QK_TILED void QK_TIER(values_columns)(float *o, int64_t dv, const float *p, cons
     const int size = (int)qk_cache_bytes(dtype, 1);
     v16 acc[16], y[8];
     QK_EACH (int i = 0; i < pr; i++)
-        QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_load(o + i * dv + c + 16 * x);
+        QK_EACH (int x = 0; x < pc; x++)
+            acc[i * pc + x] = v16_load(o + i * dv + c + 16 * x);
     v += c * size;
     for (int j = 0; j < n; j++, v += bytes) {
-        QK_EACH (int x = 0; x < pc; x++) y[x] = QK_TIER(load_element)(dtype, v + 16 * x * size);
+        QK_EACH (int x = 0; x < pc; x++)
+            y[x] = QK_TIER(load_element)(dtype, v + 16 * x * size);
         QK_EACH (int i = 0; i < pr; i++) {
             v16 weight = v16_set1(p[i * QK_PIECE + j]);
-            QK_EACH (int x = 0; x < pc; x++) acc[i * pc + x] = v16_fma(weight, y[x], acc[i * pc + x]);
+            QK_EACH (int x = 0; x < pc; x++)
+                acc[i * pc + x] = v16_fma(weight, y[x], acc[i * pc + x]);
         }
     }
     QK_EACH (int i = 0; i < pr; i++)
-        QK_EACH (int x = 0; x < pc; x++) v16_store(o + i * dv + c + 16 * x, acc[i * pc + x]);
+        QK_EACH (int x = 0; x < pc; x++)
+            v16_store(o + i * dv + c + 16 * x, acc[i * pc + x]);
 }
 
 QK_TILED void QK_TIER(values_tile)(float *o, int64_t dv, const float *p, const char *v, int64_t bytes, int n, const int dtype, const int pr)
@@ -416,6 +432,7 @@ typedef void (*qk_values_tile)(float *o, int64_t dv, const float *p, const char 
     { \
         QK_TIER(values_tile)(o, dv, p, v, bytes, n, dtype, pr); \
     }
+/* clang-format off */
 QK_VALUES(QK_F32, 1) QK_VALUES(QK_F32, 2) QK_VALUES(QK_F32, 4)
 QK_VALUES(QK_F16, 1) QK_VALUES(QK_F16, 2) QK_VALUES(QK_F16, 4)
 QK_VALUES(QK_BF16, 1) QK_VALUES(QK_BF16, 2) QK_VALUES(QK_BF16, 4)
@@ -426,6 +443,7 @@ static const qk_values_tile QK_TIER(values_tiles)[4][3] = {
     {QK_TIER(values_QK_BF16_1), QK_TIER(values_QK_BF16_2), QK_TIER(values_QK_BF16_4)},
     {QK_TIER(values_QK_CACHE_I8_1), QK_TIER(values_QK_CACHE_I8_2), QK_TIER(values_QK_CACHE_I8_4)},
 };
+/* clang-format on */
 
 /* o of `rows` rows += p * v over what each sees of the piece, in key order */
 static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int from, int keys,
@@ -504,8 +522,8 @@ static void QK_TIER(load_rows)(const qk_attention_args *a, const qk_attention_wo
 }
 
 /* m, l and o of the loaded rows in one piece */
-static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows, int64_t piece,
-                            float *o, float *m, float *l)
+static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows, int64_t piece, float *o,
+                            float *m, float *l)
 {
     int64_t group = qk_attention_group(a), start = piece * QK_PIECE, k_stride = a->k_row, v_stride = a->v_row, d = a->d, dv = a->dv;
     const void *k = QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + start * a->k_row);
@@ -533,7 +551,8 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
                                     (int)qk_max(0, qk_min(QK_PIECE, next))};
     /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
     if (d != w->d || a->k_scale || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
-        QK_TIER(widen)(QK_TIER(at)(k, k_dtype, from * k_stride), k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
+        const void *first_key = QK_TIER(at)(k, k_dtype, from * k_stride);
+        QK_TIER(widen)(first_key, k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
         k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
     QK_TIER(scores)(w, rows, k, k_dtype, k_stride, from, keys, a->scale, &values);
@@ -548,7 +567,8 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
         }
     }
     if (dv != w->dv || a->v_scale || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
-        QK_TIER(widen)(QK_TIER(at)(v, v_dtype, from * v_stride), v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
+        const void *first_value = QK_TIER(at)(v, v_dtype, from * v_stride);
+        QK_TIER(widen)(first_value, v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
     memset(o, 0, 4 * (size_t)(rows * w->dv));

@@ -4,12 +4,37 @@
 
 #include "simd/tiers.h"
 
-enum qk_elementwise_op { QK_ADD = 0, QK_SUB = 1, QK_MUL = 2, QK_SILU_MUL = 3, QK_SIGMOID = 4, QK_SILU = 5, QK_SWISH = 6,
-                         QK_DIV = 7, QK_NEG = 8, QK_SQRT = 9, QK_SWISH_MUL = 10, QK_FUNCTION = 11 };
+enum qk_elementwise_op {
+    QK_ADD = 0,
+    QK_SUB = 1,
+    QK_MUL = 2,
+    QK_SILU_MUL = 3,
+    QK_SIGMOID = 4,
+    QK_SILU = 5,
+    QK_SWISH = 6,
+    QK_DIV = 7,
+    QK_NEG = 8,
+    QK_SQRT = 9,
+    QK_SWISH_MUL = 10,
+    QK_FUNCTION = 11
+};
 
 /* which function, where op is QK_FUNCTION: functions.h */
-enum qk_elementwise_function { QK_GELU = 0, QK_BIAS_GELU = 1, QK_GELU_TANH = 2, QK_BIAS_GELU_TANH = 3, QK_ERF = 4, QK_EXP = 5, QK_LOG = 6, QK_SOFTPLUS = 7,
-                               QK_TANH = 8, QK_RECIPROCAL = 9, QK_SIN = 10, QK_COS = 11, QK_POW = 12 };
+enum qk_elementwise_function {
+    QK_GELU = 0,
+    QK_BIAS_GELU = 1,
+    QK_GELU_TANH = 2,
+    QK_BIAS_GELU_TANH = 3,
+    QK_ERF = 4,
+    QK_EXP = 5,
+    QK_LOG = 6,
+    QK_SOFTPLUS = 7,
+    QK_TANH = 8,
+    QK_RECIPROCAL = 9,
+    QK_SIN = 10,
+    QK_COS = 11,
+    QK_POW = 12
+};
 
 /* y = op(a, b) or op(a). Axes are collapsed as far as the strides allow; a stride of 0 repeats. */
 typedef struct {

@@ -35,7 +35,7 @@ static inline const char *QK_TIER(elementwise_lanes)(char *lanes, const char *p,
 
 /* op and dtype are constants at every call, so that each pair gets its own loop */
 QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *a, int64_t a_step, const char *b, int64_t b_step, int64_t n,
-                                          float alpha, int function)
+                                        float alpha, int function)
 {
     char a_lanes[64], b_lanes[64];
     int64_t size = qk_itemsize(dtype), i = 0, a_next = 16 * a_step, b_next = 16 * b_step;
@@ -55,7 +55,8 @@ QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *
         int left = (int)qk_min(16, n - i);
         const char *p = dense_a ? a : QK_TIER(elementwise_lanes)(a_lanes, a, a_step, left, size);
         const char *q = dense_b ? b : QK_TIER(elementwise_lanes)(b_lanes, b, b_step, left, size);
-        v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, function), left);
+        v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, function),
+                     left);
     }
 }
 
@@ -79,8 +80,10 @@ static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, in
         break;
 #define ROWS(op) ROW(op, QK_F32) ROW(op, QK_F16) ROW(op, QK_BF16)
         switch (e->op * 3 + e->dtype) {
+            /* clang-format off */
             ROWS(QK_ADD) ROWS(QK_SUB) ROWS(QK_MUL) ROWS(QK_SILU_MUL) ROWS(QK_SIGMOID) ROWS(QK_SILU) ROWS(QK_SWISH)
             ROWS(QK_DIV) ROWS(QK_NEG) ROWS(QK_SQRT) ROWS(QK_SWISH_MUL) ROWS(QK_FUNCTION)
+            /* clang-format on */
         }
 #undef ROWS
 #undef ROW

@@ -11,10 +11,10 @@
  * and nothing cancels. G is a polynomial in (a - 5) / (a + 5), fitted from 0 to 16. a beyond 16 counts as 16. */
 QK_FOLDED d16 QK_TIER(normal_tail)(d16 a)
 {
-    static const double g[] = {0x1.3b0fbcb4c779dp-4, -0x1.25cd1321c8dc1p-3, 0x1.db6af8722f5d4p-4, -0x1.4b4ce479e9293p-4, 0x1.8807f29f10cd9p-5,
-                               -0x1.7f9d043ff0df6p-6, 0x1.26a1157573266p-7, -0x1.37ccc10d70ba8p-9, 0x1.cc6e0ea460fa9p-13, 0x1.1997036eae781p-13,
+    static const double g[] = {0x1.3b0fbcb4c779dp-4,   -0x1.25cd1321c8dc1p-3, 0x1.db6af8722f5d4p-4,  -0x1.4b4ce479e9293p-4,  0x1.8807f29f10cd9p-5,
+                               -0x1.7f9d043ff0df6p-6,  0x1.26a1157573266p-7,  -0x1.37ccc10d70ba8p-9, 0x1.cc6e0ea460fa9p-13,  0x1.1997036eae781p-13,
                                -0x1.fae6e1e174de5p-15, 0x1.07184af59b0d5p-20, 0x1.bef2a59b39556p-18, -0x1.5e7d1f389b772p-20, -0x1.8b6d1b2ed6563p-21,
-                               0x1.072628fdddf35p-22, 0x1.3cb4b8fd03340p-23, 0x1.3a9638d6b8bc6p-26};
+                               0x1.072628fdddf35p-22,  0x1.3cb4b8fd03340p-23, 0x1.3a9638d6b8bc6p-26};
     a = d16_min(d16_set1(16.0), a);
     d16 t = d16_div(d16_sub(a, d16_set1(5.0)), d16_add(a, d16_set1(5.0)));
     return d16_mul(d16_exp(d16_mul(d16_mul(a, a), d16_set1(-0.5))), d16_polynomial(t, g, 17));
@@ -41,7 +41,7 @@ static QK_NOINLINE v16 QK_TIER(gelu_tanh)(int dtype, v16 f)
 
 static QK_NOINLINE v16 QK_TIER(erf)(int dtype, v16 f)
 {
-    static const double p[] = {0x1.20dd750429b6dp+0, -0x1.812746b037820p-2, 0x1.ce2f21a028a34p-4, -0x1.b82ce3093b2fdp-6, 0x1.565bcb5ede4b9p-8,
+    static const double p[] = {0x1.20dd750429b6dp+0,   -0x1.812746b037820p-2, 0x1.ce2f21a028a34p-4,   -0x1.b82ce3093b2fdp-6, 0x1.565bcb5ede4b9p-8,
                                -0x1.c02d5a0211f09p-11, 0x1.f997b227f7e24p-14, -0x1.f3ea321aa6558p-17, 0x1.aeb120d68c0cbp-20, -0x1.10fa781af6375p-23};
     d16 x = d16_of(f), a = d16_abs(x), tail = QK_TIER(normal_tail)(d16_mul(a, d16_set1(0x1.6a09e667f3bcdp+0)));
     d16 near = d16_mul(a, d16_polynomial(d16_mul(a, a), p, 9)), far = d16_fnma(d16_set1(2.0), tail, d16_set1(1.0));
@@ -103,13 +103,13 @@ static double QK_TIER(reduce_large)(float x, double *n)
 /* sin x, or cos x as the next quadrant's */
 static QK_NOINLINE v16 QK_TIER(sine)(int dtype, v16 f, int cosine)
 {
-    static const double s[] = {-0x1.5555555555555p-3, 0x1.1111111110bb1p-7, -0x1.a01a019e8357dp-13, 0x1.71de37961e4c6p-19, -0x1.ae600a926c89ap-26,
-                               0x1.5e0af186af739p-33};
-    static const double c[] = {0x1.5555555555555p-5, -0x1.6c16c16c16966p-10, 0x1.a01a019f4e867p-16, -0x1.27e4fa17a41b4p-22, 0x1.1eeb68b109173p-29,
-                               -0x1.907d7aebd5e3dp-37};
+    static const double s[] = {-0x1.5555555555555p-3, 0x1.1111111110bb1p-7,   -0x1.a01a019e8357dp-13,
+                               0x1.71de37961e4c6p-19, -0x1.ae600a926c89ap-26, 0x1.5e0af186af739p-33};
+    static const double c[] = {0x1.5555555555555p-5,   -0x1.6c16c16c16966p-10, 0x1.a01a019f4e867p-16,
+                               -0x1.27e4fa17a41b4p-22, 0x1.1eeb68b109173p-29,  -0x1.907d7aebd5e3dp-37};
     d16 x = d16_of(f), n = d16_round(d16_mul(x, d16_set1(0x1.45f306dc9c883p-1))), one = d16_set1(1.0);
     d16 r = d16_fnma(n, d16_set1(0x1.1a62633145c07p-54), d16_fnma(n, d16_set1(0x1.921fb54442d18p+0), x));
-    r = d16_select_lt(d16_abs(x), d16_set1(0.5), x, r); /* -0 stays */
+    r = d16_select_lt(d16_abs(x), d16_set1(0.5), x, r);    /* -0 stays */
     if (m16_bits(v16_lt(v16_set1(0x1p20f), v16_abs(f)))) { /* where n times pi/2 in two doubles is no longer exact enough */
         float lanes[16];
         double n_lanes[16], r_lanes[16];

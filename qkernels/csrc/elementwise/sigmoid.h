@@ -16,7 +16,8 @@ QK_FOLDED void QK_TIER(exp_pair)(v16 a, const v16 *a_lo, v16 *hi, v16 *lo, v16 *
     v16 r = v16_fnma(*n, v16_set1(0x1.7f7d1cp-20f), above);
     v16 r_lo = v16_fnma(*n, v16_set1(0x1.7f7d1cp-20f), v16_sub(above, r));
     v16 square = v16_mul(r, r); /* the terms of p = 1/2 + r g(r) in pairs, which shortens the chain */
-    v16 p = v16_fma(v16_fma(v16_set1(0x1.a24346p-13f), r, v16_set1(0x1.6d4ceep-10f)), square, v16_fma(v16_set1(0x1.111004p-7f), r, v16_set1(0x1.5554e8p-5f)));
+    v16 p = v16_fma(v16_fma(v16_set1(0x1.a24346p-13f), r, v16_set1(0x1.6d4ceep-10f)), square,
+                    v16_fma(v16_set1(0x1.111004p-7f), r, v16_set1(0x1.5554e8p-5f)));
     p = v16_fma(p, square, v16_fma(v16_set1(0x1.555556p-3f), r, v16_set1(0.5f)));
     v16 w = v16_mul(p, square), q = v16_add(r, w), q_lo = v16_add(v16_sub(r, q), w);
     *hi = v16_add(one, q);

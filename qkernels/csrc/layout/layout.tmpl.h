@@ -22,8 +22,9 @@ static void QK_TIER(cast)(const qk_cast_args *a, int64_t first, int64_t last)
     case QK_F16 * 3 + QK_BF16: QK_TIER(cast_as)(a, first, last, QK_F16, QK_BF16); return;
     case QK_BF16 * 3 + QK_F32: QK_TIER(cast_as)(a, first, last, QK_BF16, QK_F32); return;
     case QK_BF16 * 3 + QK_F16: QK_TIER(cast_as)(a, first, last, QK_BF16, QK_F16); return;
-    default: memcpy((char *)a->y + first * qk_itemsize(a->y_dtype), (const char *)a->x + first * qk_itemsize(a->x_dtype),
-                    (size_t)((last - first) * qk_itemsize(a->x_dtype)));
+    default:
+        memcpy((char *)a->y + first * qk_itemsize(a->y_dtype), (const char *)a->x + first * qk_itemsize(a->x_dtype),
+               (size_t)((last - first) * qk_itemsize(a->x_dtype)));
     }
 }
 

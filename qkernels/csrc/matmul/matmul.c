@@ -20,8 +20,13 @@ static void share(const qk_matmul_table *table, const qk_matmul_args *args, int 
         int64_t count = qk_min(step, groups - first), column = first * LANES;
         const char *b = args->b + args->b_batch[batch] * size_b;
         const float *a = args->a_dtype == QK_F32 ? (const float *)args->a : args->widened;
-        qk_matmul_panel p = {.a = a + args->a_batch[batch] + row * args->k, .b_dtype = args->b_dtype, .y_dtype = args->a_dtype, .k = args->k, .n = args->n,
-                             .rows = qk_min(ROWS, args->m - row), .columns = qk_min(count * LANES, args->n - column),
+        qk_matmul_panel p = {.a = a + args->a_batch[batch] + row * args->k,
+                             .b_dtype = args->b_dtype,
+                             .y_dtype = args->a_dtype,
+                             .k = args->k,
+                             .n = args->n,
+                             .rows = qk_min(ROWS, args->m - row),
+                             .columns = qk_min(count * LANES, args->n - column),
                              .bias = args->bias ? (const char *)args->bias + column * size_a : 0,
                              .y = args->y + ((batch * args->m + row) * args->n + column) * size_a};
         if (packed)

@@ -13,12 +13,12 @@
 enum { QK_K_BLOCK = 256 };
 
 typedef struct {
-    const void *a;     /* batches of (m, k) of a_dtype, rows contiguous */
-    const char *b;     /* packed, or batches of (k, n) with the strides below, of b_dtype */
-    const void *bias;  /* (n) of a_dtype, or null */
-    char *y;           /* (batches, m, n) of a_dtype */
-    float *widened;    /* (a_rows, k) floats of scratch where a is not float32 */
-    char *panels;      /* scratch for packing: per thread k x 16 elements of b_dtype; null where b is packed */
+    const void *a;                    /* batches of (m, k) of a_dtype, rows contiguous */
+    const char *b;                    /* packed, or batches of (k, n) with the strides below, of b_dtype */
+    const void *bias;                 /* (n) of a_dtype, or null */
+    char *y;                          /* (batches, m, n) of a_dtype */
+    float *widened;                   /* (a_rows, k) floats of scratch where a is not float32 */
+    char *panels;                     /* scratch for packing: per thread k x 16 elements of b_dtype; null where b is packed */
     const int64_t *a_batch, *b_batch; /* (batches): offset of each batch in elements of a and of b */
     int a_dtype, b_dtype;
     int64_t batches, m, n, k, a_rows; /* a_rows: rows of a over all its batches */

@@ -49,33 +49,33 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_ma
     }
 }
 
-#define QK_FORM(name, dtype)                                                             \
-    static void QK_TIER(name)(const qk_matmul_panel *p)                                  \
-    {                                                                                    \
-        int64_t groups = (p->columns + 15) / 16, group = 0, row = 0;                     \
-        if (p->rows == 1) {                                                              \
-            for (; group + 4 <= groups; group += 4)                                      \
-                QK_TIER(some_rows)(p, 0, group, dtype, 1, 4);                            \
-            for (; group < groups; group++)                                              \
-                QK_TIER(some_rows)(p, 0, group, dtype, 1, 1);                            \
-            return;                                                                      \
-        }                                                                                \
-        for (; group + QK_GROUPS <= groups; group += QK_GROUPS) {                        \
-            for (row = 0; row + QK_ROWS <= p->rows; row += QK_ROWS)                      \
-                QK_TIER(some_rows)(p, row, group, dtype, QK_ROWS, QK_GROUPS);            \
-            for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4)                          \
-                QK_TIER(some_rows)(p, row, group, dtype, 4, QK_GROUPS);                  \
-            for (; row < p->rows; row++)                                                 \
-                QK_TIER(some_rows)(p, row, group, dtype, 1, QK_GROUPS);                  \
-        }                                                                                \
-        for (; group < groups; group++) {                                                \
-            for (row = 0; row + QK_ROWS <= p->rows; row += QK_ROWS)                      \
-                QK_TIER(some_rows)(p, row, group, dtype, QK_ROWS, 1);                    \
-            for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4)                          \
-                QK_TIER(some_rows)(p, row, group, dtype, 4, 1);                          \
-            for (; row < p->rows; row++)                                                 \
-                QK_TIER(some_rows)(p, row, group, dtype, 1, 1);                          \
-        }                                                                                \
+#define QK_FORM(name, dtype) \
+    static void QK_TIER(name)(const qk_matmul_panel *p) \
+    { \
+        int64_t groups = (p->columns + 15) / 16, group = 0, row = 0; \
+        if (p->rows == 1) { \
+            for (; group + 4 <= groups; group += 4) \
+                QK_TIER(some_rows)(p, 0, group, dtype, 1, 4); \
+            for (; group < groups; group++) \
+                QK_TIER(some_rows)(p, 0, group, dtype, 1, 1); \
+            return; \
+        } \
+        for (; group + QK_GROUPS <= groups; group += QK_GROUPS) { \
+            for (row = 0; row + QK_ROWS <= p->rows; row += QK_ROWS) \
+                QK_TIER(some_rows)(p, row, group, dtype, QK_ROWS, QK_GROUPS); \
+            for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4) \
+                QK_TIER(some_rows)(p, row, group, dtype, 4, QK_GROUPS); \
+            for (; row < p->rows; row++) \
+                QK_TIER(some_rows)(p, row, group, dtype, 1, QK_GROUPS); \
+        } \
+        for (; group < groups; group++) { \
+            for (row = 0; row + QK_ROWS <= p->rows; row += QK_ROWS) \
+                QK_TIER(some_rows)(p, row, group, dtype, QK_ROWS, 1); \
+            for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4) \
+                QK_TIER(some_rows)(p, row, group, dtype, 4, 1); \
+            for (; row < p->rows; row++) \
+                QK_TIER(some_rows)(p, row, group, dtype, 1, 1); \
+        } \
     }
 QK_FORM(panel_f32, QK_F32)
 QK_FORM(panel_f16, QK_F16)

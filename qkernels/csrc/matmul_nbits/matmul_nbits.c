@@ -9,10 +9,7 @@ static const qk_nbits_table *const tables[QK_ISA_COUNT] = QK_TABLES(matmul_nbits
 
 static int64_t parts_of(const qk_nbits *w) { return w->block_size == 16 ? 2 * w->k_tiles : w->k_tiles; }
 static int64_t align64(int64_t n) { return (n + 63) & ~(int64_t)63; }
-static int64_t value_bytes(const qk_nbits *w, int activations)
-{
-    return w->k_tiles * QK_TILE * (activations == QK_ACT_F32 ? 4 : activations);
-}
+static int64_t value_bytes(const qk_nbits *w, int activations) { return w->k_tiles * QK_TILE * (activations == QK_ACT_F32 ? 4 : activations); }
 
 int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
 {
@@ -105,12 +102,14 @@ void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *s)
         for (int64_t block = 0; block < blocks; block++) {
             int64_t from = s->blocks ? s->blocks[block] : block, at = block_at(w, first, block);
             for (int64_t column = first; column < last; column++, at++) {
-                memcpy((char *)w->scales + at * size, (const char *)s->scales + (column * s->scale_column + from * s->scale_block) * size, (size_t)size);
+                memcpy((char *)w->scales + at * size, (const char *)s->scales + (column * s->scale_column + from * s->scale_block) * size,
+                       (size_t)size);
                 if (w->zp_kind == QK_ZP_F32)
                     ((float *)w->zero_points)[at] = ((const float *)s->zeros)[column * s->zero_column + from * s->zero_block];
                 else if (w->zp_kind == QK_ZP_U8)
                     ((uint8_t *)w->zero_points)[at] =
-                        (uint8_t)((element((const uint8_t *)s->zeros, column * s->zero_column + from * s->zero_block, s->zero_bits) ^ s->flip) & mask);
+                        (uint8_t)((element((const uint8_t *)s->zeros, column * s->zero_column + from * s->zero_block, s->zero_bits) ^ s->flip) &
+                                  mask);
             }
         }
     }
@@ -137,8 +136,7 @@ void qk_nbits_unpack(int threads, const qk_nbits *w, uint8_t *b, void *scales, u
             if (zero_points_f32)
                 zero_points_f32[column * blocks + block] = ((const float *)w->zero_points)[at];
             if (zero_points_u8)
-                zero_points_u8[column * zp_bytes + block * w->bits / 8] |=
-                    (uint8_t)(((const uint8_t *)w->zero_points)[at] << (block * w->bits & 7));
+                zero_points_u8[column * zp_bytes + block * w->bits / 8] |= (uint8_t)(((const uint8_t *)w->zero_points)[at] << (block * w->bits & 7));
         }
     }
 }
@@ -151,7 +149,7 @@ void qk_nbits_take_rows(int threads, const qk_nbits *w, const int64_t *rows, int
         for (int64_t k = 0; k < w->k; k++) {
             int shift;
             int64_t at = code_at(w, rows[r], k, &shift), block = block_at(w, rows[r], k / w->block_size);
-            float zero = w->zp_kind == QK_ZP_F32   ? ((const float *)w->zero_points)[block]
+            float zero = w->zp_kind == QK_ZP_F32  ? ((const float *)w->zero_points)[block]
                          : w->zp_kind == QK_ZP_U8 ? (float)((const uint8_t *)w->zero_points)[block]
                                                   : (float)(1 << (w->bits - 1));
             y[r * w->k + k] = ((float)(w->tiles[at] >> shift & mask) - zero) * qk_load_scalar(w->scale_dtype, w->scales, block);

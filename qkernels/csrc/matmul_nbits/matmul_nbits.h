@@ -23,7 +23,7 @@
 #include "simd/tiers.h"
 
 enum { QK_COLUMNS = 16, QK_TILE = 32 };
-enum qk_activations { QK_ACT_F32 = 0, QK_ACT_INT8 = 1, QK_ACT_INT16 = 2 };  /* the value is the number of int8 digits */
+enum qk_activations { QK_ACT_F32 = 0, QK_ACT_INT8 = 1, QK_ACT_INT16 = 2 }; /* the value is the number of int8 digits */
 enum qk_zero_points { QK_ZP_DEFAULT = 0, QK_ZP_U8 = 1, QK_ZP_F32 = 2 };
 enum qk_rounding { QK_SYMMETRIC_FULL = 0, QK_SYMMETRIC_ABS = 1, QK_ASYMMETRIC = 2 };
 
@@ -32,7 +32,7 @@ typedef struct {
     void *scales;      /* (groups, blocks, 16) of scale_dtype */
     void *zero_points; /* (groups, blocks, 16) of zp_kind, null for the default */
     int bits, scale_dtype, zp_kind;
-    int64_t n, k, block_size; /* block_size: a power of two >= 16, or any number >= k for one block */
+    int64_t n, k, block_size;        /* block_size: a power of two >= 16, or any number >= k for one block */
     int64_t groups, k_tiles, blocks; /* blocks of one column; for block_size 16 rounded up to whole tiles */
 } qk_nbits;
 
@@ -61,11 +61,11 @@ typedef struct {
 
 /* Weights to pack. Strides count elements; codes and byte zero points have one each `bits` bits, the first in a byte's lowest. */
 typedef struct {
-    const uint8_t *codes; /* element column * code_column + k * code_k */
-    const void *scales;   /* of scale_dtype: column * scale_column + block * scale_block */
-    const void *zeros;    /* bytes or float32 as zp_kind says: column * zero_column + block * zero_block */
-    const int64_t *order; /* (k): where packed k comes from, -1 for nowhere; null for k itself */
-    const int64_t *blocks; /* (blocks): where a packed block's scale comes from; null for the block itself */
+    const uint8_t *codes;     /* element column * code_column + k * code_k */
+    const void *scales;       /* of scale_dtype: column * scale_column + block * scale_block */
+    const void *zeros;        /* bytes or float32 as zp_kind says: column * zero_column + block * zero_block */
+    const int64_t *order;     /* (k): where packed k comes from, -1 for nowhere; null for k itself */
+    const int64_t *blocks;    /* (blocks): where a packed block's scale comes from; null for the block itself */
     int code_bits, zero_bits; /* bits that an element takes: w->bits, or 8 */
     int flip;                 /* xor of codes and zero points: 2^(bits - 1) makes signed ones unsigned */
     int64_t code_column, code_k, scale_column, scale_block, zero_column, zero_block;

@@ -73,8 +73,8 @@ static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m,
-                                                                      int64_t group, const int bits, const int count, v16 *y)
+static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t group,
+                                                                      const int bits, const int count, v16 *y)
 {
     const qk_nbits *w = args->w;
     int split = w->block_size == 16;
@@ -116,8 +116,8 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m,
-                                                                     int64_t group, const int bits, const int digits, const int split, const int count)
+static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t group,
+                                                                     const int bits, const int digits, const int split, const int count)
 {
     const qk_nbits *w = args->w;
     int64_t column = group * QK_COLUMNS, size = qk_itemsize(args->dtype);
@@ -137,17 +137,17 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
 }
 
 /* Row counts and forms as constants of the compiler; QK_MAX_ROWS is the tier's. */
-#define QK_FORM(name, bits, digits, split)                                                                                          \
-    static void QK_TIER(name)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t last, int64_t group)         \
-    {                                                                                                                               \
-        for (; m + QK_MAX_ROWS <= last; m += QK_MAX_ROWS)                                                                           \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, QK_MAX_ROWS);                                             \
-        if (QK_MAX_ROWS > 4 && m + 4 <= last)                                                                                       \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 4), m += 4;                                               \
-        if (QK_MAX_ROWS > 2 && m + 2 <= last)                                                                                       \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 2), m += 2;                                               \
-        for (; m < last; m++)                                                                                                       \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 1);                                                       \
+#define QK_FORM(name, bits, digits, split) \
+    static void QK_TIER(name)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t last, int64_t group) \
+    { \
+        for (; m + QK_MAX_ROWS <= last; m += QK_MAX_ROWS) \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, QK_MAX_ROWS); \
+        if (QK_MAX_ROWS > 4 && m + 4 <= last) \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 4), m += 4; \
+        if (QK_MAX_ROWS > 2 && m + 2 <= last) \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 2), m += 2; \
+        for (; m < last; m++) \
+            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 1); \
     }
 QK_FORM(q2_f32, 2, 0, 0)
 QK_FORM(q2_int8, 2, 1, 0)

@@ -34,10 +34,10 @@ QK_FOLDED void QK_TIER(rms_row)(int x_dtype, int scale_dtype, int y_dtype, int p
     int64_t n = a->n, c = 0;
     for (; c + 64 <= n; c += 64)
         QK_UNROLL
-        for (int j = 0; j < 4; j++) {
-            v16 v = QK_TIER(rms_value)(x_dtype, plain, a, row * n + c + 16 * j, c + 16 * j, 16);
-            acc[j] = v16_fma(v, v, acc[j]);
-        }
+    for (int j = 0; j < 4; j++) {
+        v16 v = QK_TIER(rms_value)(x_dtype, plain, a, row * n + c + 16 * j, c + 16 * j, 16);
+        acc[j] = v16_fma(v, v, acc[j]);
+    }
     for (int j = 0; c < n; c += 16, j++) {
         v16 v = QK_TIER(rms_value)(x_dtype, plain, a, row * n + c, c, (int)qk_min(16, n - c));
         acc[j] = v16_fma(v, v, acc[j]);
@@ -59,12 +59,12 @@ static void QK_TIER(rms_rows)(const qk_rms_args *a, int64_t first, int64_t last)
     int plain = !a->skip && !a->bias && !a->sum && a->y, same = a->x_dtype == a->scale_dtype && a->x_dtype == a->y_dtype;
     for (int64_t row = first; row < last; row++)
 #define ROW(dtype, plain) \
-    case dtype * 2 + plain: \
-        QK_TIER(rms_row)(dtype, dtype, dtype, plain, a, row); \
-        break;
+    case dtype * 2 + plain: QK_TIER(rms_row)(dtype, dtype, dtype, plain, a, row); break;
         switch (same ? a->x_dtype * 2 + plain : -1) {
+            /* clang-format off */
             ROW(QK_F32, 0) ROW(QK_F16, 0) ROW(QK_BF16, 0) ROW(QK_F32, 1) ROW(QK_F16, 1) ROW(QK_BF16, 1)
-        default: QK_TIER(rms_row)(a->x_dtype, a->scale_dtype, a->y_dtype, 0, a, row);
+                /* clang-format on */
+                default : QK_TIER(rms_row)(a->x_dtype, a->scale_dtype, a->y_dtype, 0, a, row);
         }
 #undef ROW
 }
@@ -76,10 +76,10 @@ QK_FOLDED float QK_TIER(layer_norm_sum)(int dtype, const char *x, int64_t n, int
     int64_t size = qk_itemsize(dtype), c = 0;
     for (; c + 64 <= n; c += 64)
         QK_UNROLL
-        for (int j = 0; j < 4; j++) {
-            v16 v = v16_load_as(dtype, x + (c + 16 * j) * size, 16), d = v16_sub(v, mean);
-            acc[j] = squares ? v16_fma(d, d, acc[j]) : v16_add(acc[j], v);
-        }
+    for (int j = 0; j < 4; j++) {
+        v16 v = v16_load_as(dtype, x + (c + 16 * j) * size, 16), d = v16_sub(v, mean);
+        acc[j] = squares ? v16_fma(d, d, acc[j]) : v16_add(acc[j], v);
+    }
     for (int j = 0; c < n; c += 16, j++) {
         int left = (int)qk_min(16, n - c);
         v16 v = v16_load_as(dtype, x + c * size, left), d = v16_select(m16_first(left), v16_sub(v, mean), v16_zero());
@@ -111,12 +111,14 @@ QK_FOLDED void QK_TIER(layer_norm_row)(int dtype, int scale_dtype, int bias_dtyp
         v16_store_n(a->inv + row, inv, 1);
     if (!a->y)
         return;
-    for (; c + 16 <= n; c += 16)
-        QK_TIER(layer_norm_finish)(dtype, scale_dtype, bias_dtype, x + c * size, scale + c * scale_size, bias ? bias + c * bias_size : NULL,
-                                   y + c * size, 16, mean, inv);
-    if (c < n)
-        QK_TIER(layer_norm_finish)(dtype, scale_dtype, bias_dtype, x + c * size, scale + c * scale_size, bias ? bias + c * bias_size : NULL,
-                                   y + c * size, (int)(n - c), mean, inv);
+    for (; c + 16 <= n; c += 16) {
+        const char *g = scale + c * scale_size, *b = bias ? bias + c * bias_size : NULL;
+        QK_TIER(layer_norm_finish)(dtype, scale_dtype, bias_dtype, x + c * size, g, b, y + c * size, 16, mean, inv);
+    }
+    if (c < n) {
+        const char *g = scale + c * scale_size, *b = bias ? bias + c * bias_size : NULL;
+        QK_TIER(layer_norm_finish)(dtype, scale_dtype, bias_dtype, x + c * size, g, b, y + c * size, (int)(n - c), mean, inv);
+    }
 }
 
 static void QK_TIER(layer_norm_rows)(const qk_layer_norm_args *a, int64_t first, int64_t last)

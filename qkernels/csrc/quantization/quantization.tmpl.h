@@ -55,13 +55,15 @@ static inline v16 QK_TIER(rounded)(int dtype, v16 a)
     return v16_load_as(dtype, half, 16);
 }
 
-typedef struct { int64_t x, scale, length; } QK_TIER(run);
+typedef struct {
+    int64_t x, scale, length;
+} qk_linear_run;
 
-static inline QK_TIER(run) QK_TIER(run_at)(const qk_linear_args *a, int64_t r)
+static inline qk_linear_run QK_TIER(run_at)(const qk_linear_args *a, int64_t r)
 {
     int64_t o = r / a->runs, j = r % a->runs;
-    QK_TIER(run) run = {o * ((a->runs - 1) * a->length + a->last) + j * a->length, o * a->outer_step + j / a->repeat * a->step,
-                        j == a->runs - 1 ? a->last : a->length};
+    qk_linear_run run = {o * ((a->runs - 1) * a->length + a->last) + j * a->length, o * a->outer_step + j / a->repeat * a->step,
+                         j == a->runs - 1 ? a->last : a->length};
     return run;
 }
 
@@ -101,7 +103,7 @@ static inline __attribute__((always_inline)) void QK_TIER(dequantize_as)(const q
                                                                          const int vector)
 {
     for (int64_t r = first; r < last; r++) {
-        QK_TIER(run) run = QK_TIER(run_at)(a, r);
+        qk_linear_run run = QK_TIER(run_at)(a, r);
         v16 scale = v16_zero(), zero = v16_zero();
         if (!vector) {
             scale = QK_TIER(one_scale)(a, run.scale);
@@ -142,7 +144,7 @@ static inline __attribute__((always_inline)) void QK_TIER(quantize_as)(const qk_
                                                                        const int vector)
 {
     for (int64_t r = first; r < last; r++) {
-        QK_TIER(run) run = QK_TIER(run_at)(a, r);
+        qk_linear_run run = QK_TIER(run_at)(a, r);
         v16 scale = v16_zero(), zero = v16_zero();
         if (!vector) {
             scale = QK_TIER(rounded)(a->precision, QK_TIER(one_scale)(a, run.scale));
@@ -161,12 +163,12 @@ static inline __attribute__((always_inline)) void QK_TIER(quantize_as)(const qk_
 
 static void QK_TIER(dequantize)(const qk_linear_args *a, int64_t first, int64_t last)
 {
-#define QK_CASE(type)                                              \
-    case type:                                                     \
-        if (a->vector)                                             \
-            QK_TIER(dequantize_as)(a, first, last, type, 1);       \
-        else                                                       \
-            QK_TIER(dequantize_as)(a, first, last, type, 0);       \
+#define QK_CASE(type) \
+    case type: \
+        if (a->vector) \
+            QK_TIER(dequantize_as)(a, first, last, type, 1); \
+        else \
+            QK_TIER(dequantize_as)(a, first, last, type, 0); \
         return;
     switch (a->code) {
         QK_EACH_CODE(QK_CASE)
@@ -177,12 +179,12 @@ static void QK_TIER(dequantize)(const qk_linear_args *a, int64_t first, int64_t 
 
 static void QK_TIER(quantize)(const qk_linear_args *a, int64_t first, int64_t last)
 {
-#define QK_CASE(type)                                              \
-    case type:                                                     \
-        if (a->vector)                                             \
-            QK_TIER(quantize_as)(a, first, last, type, 1);         \
-        else                                                       \
-            QK_TIER(quantize_as)(a, first, last, type, 0);         \
+#define QK_CASE(type) \
+    case type: \
+        if (a->vector) \
+            QK_TIER(quantize_as)(a, first, last, type, 1); \
+        else \
+            QK_TIER(quantize_as)(a, first, last, type, 0); \
         return;
     switch (a->code) {
         QK_EACH_CODE(QK_CASE)
@@ -313,7 +315,8 @@ static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk
         QK_TIER(integer_tile)(a, batch, column + 16 * g, panels + g * panel_bytes, row, rows, 1);
 }
 
-static void QK_TIER(multiply_rows)(const qk_integer_args *a, int64_t batch, int64_t column, int groups, const uint8_t *panels, int64_t first, int64_t last)
+static void QK_TIER(multiply_rows)(const qk_integer_args *a, int64_t batch, int64_t column, int groups, const uint8_t *panels, int64_t first,
+                                   int64_t last)
 {
     int64_t row = first;
     for (; row + QK_INTEGER_ROWS <= last; row += QK_INTEGER_ROWS)
@@ -326,5 +329,5 @@ static void QK_TIER(multiply_rows)(const qk_integer_args *a, int64_t batch, int6
         QK_TIER(integer_rows)(a, batch, column, groups, panels, row, 1);
 }
 
-const qk_quantization_table QK_TIER(quantization_kernels) = {QK_TIER(dequantize), QK_TIER(quantize), QK_TIER(range), QK_TIER(prepare_rows),
-                                                             QK_TIER(pack_columns), QK_TIER(multiply_rows)};
+const qk_quantization_table QK_TIER(quantization_kernels) = {QK_TIER(dequantize),   QK_TIER(quantize),     QK_TIER(range),
+                                                             QK_TIER(prepare_rows), QK_TIER(pack_columns), QK_TIER(multiply_rows)};

@@ -1,7 +1,6 @@
 /* d16, what follows from the tier's own operations: written once. Functions of float32 values (float16 and bfloat16 are among them) in
  * double arithmetic: their relative errors of 2^-42 and less vanish in the one rounding to the type. */
 
-
 static inline d16 d16_zero(void) { return d16_set1(0.0); }
 static inline d16 d16_sign(d16 a) { return d16_and(a, d16_set1(-0.0)); } /* its sign bit */
 static inline d16 d16_abs(d16 a) { return d16_xor(a, d16_sign(a)); }
@@ -23,7 +22,7 @@ QK_FOLDED d16 d16_polynomial(d16 x, const double *c, int degree)
 /* x = n ln 2 + r, n whole, |r| <= ln 2 / 2: returns e^r - 1, relative error 2^-49. For |x| <= 700. */
 QK_FOLDED d16 d16_exp_reduced(d16 x, d16 *n)
 {
-    static const double g[] = {0x1.0000000000000p-1, 0x1.5555555553b78p-3, 0x1.5555555554cb7p-5, 0x1.1111111c478ebp-7, 0x1.6c16c1738ff55p-10,
+    static const double g[] = {0x1.0000000000000p-1,  0x1.5555555553b78p-3,  0x1.5555555554cb7p-5,  0x1.1111111c478ebp-7, 0x1.6c16c1738ff55p-10,
                                0x1.a019ada3609f3p-13, 0x1.a019c9a5652d3p-16, 0x1.72c72ca338df0p-19, 0x1.2880411bad1aap-22};
     *n = d16_round(d16_mul(x, d16_set1(0x1.71547652b82fep+0)));
     d16 r = d16_fnma(*n, d16_set1(0x1.abc9e3b39803fp-56), d16_fnma(*n, d16_set1(0x1.62e42fefa39efp-1), x));

@@ -9,6 +9,7 @@
 
 enum qk_isa { QK_SCALAR = 0, QK_AVX2 = 1, QK_AVX512 = 2, QK_ISA_COUNT = 3 };
 
+/* clang-format off */
 #if defined(__x86_64__)
 #define QK_X86 1
 #define QK_DECLARE_TABLES(type, family) extern const type family##_kernels_scalar, family##_kernels_avx2, family##_kernels_avx512
@@ -18,6 +19,7 @@ enum qk_isa { QK_SCALAR = 0, QK_AVX2 = 1, QK_AVX512 = 2, QK_ISA_COUNT = 3 };
 #define QK_DECLARE_TABLES(type, family) extern const type family##_kernels_scalar
 #define QK_TABLES(family) {&family##_kernels_scalar, &family##_kernels_scalar, &family##_kernels_scalar}
 #endif
+/* clang-format on */
 
 #define QK_PASTE2(a, b) a##_##b
 #define QK_PASTE(a, b) QK_PASTE2(a, b)

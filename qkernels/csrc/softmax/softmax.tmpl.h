@@ -17,8 +17,8 @@ QK_FOLDED float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
     int64_t c = 0;
     for (; c + 64 <= n; c += 64)
         QK_UNROLL
-        for (int j = 0; j < 4; j++)
-            m[j] = v16_max(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m[j]);
+    for (int j = 0; j < 4; j++)
+        m[j] = v16_max(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m[j]);
     for (; c < n; c += 16)
         m[0] = v16_max(QK_TIER(softmax_load)(dtype, x, c, (int)qk_min(16, n - c), least), m[0]);
     return v16_reduce_max(v16_max(v16_max(m[0], m[1]), v16_max(m[2], m[3])));
@@ -49,12 +49,12 @@ QK_FOLDED float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v16 m,
     int64_t c = 0;
     for (; c + 64 <= n; c += 64)
         QK_UNROLL
-        for (int j = 0; j < 4; j++) {
-            v16 p = QK_TIER(softmax_exp)(v16_sub(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m));
-            if (e)
-                v16_store(e + c + 16 * j, p);
-            acc[j] = v16_add(acc[j], p);
-        }
+    for (int j = 0; j < 4; j++) {
+        v16 p = QK_TIER(softmax_exp)(v16_sub(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m));
+        if (e)
+            v16_store(e + c + 16 * j, p);
+        acc[j] = v16_add(acc[j], p);
+    }
     for (int j = 0; c < n; c += 16, j++) {
         int left = (int)qk_min(16, n - c);
         v16 p = QK_TIER(softmax_exp)(v16_sub(QK_TIER(softmax_load)(dtype, x, c, left, v16_zero()), m));
@@ -103,12 +103,12 @@ static void QK_TIER(softmax_rows)(const qk_softmax_args *a, int64_t first, int64
         char *y = (char *)a->y + row * a->n * qk_itemsize(a->dtype);
         int rows = (int)qk_min(block, last - row);
 #define BLOCK(dtype, rows, log, e) \
-    case dtype * 2 + log: \
-        QK_TIER(softmax_block)(dtype, x, y, a->n, rows, log, e); \
-        break;
+    case dtype * 2 + log: QK_TIER(softmax_block)(dtype, x, y, a->n, rows, log, e); break;
         switch (a->dtype * 2 + a->log) {
+            /* clang-format off */
             BLOCK(QK_F32, 1, 0, (float *)y) BLOCK(QK_F16, 1, 0, scratch) BLOCK(QK_BF16, 1, 0, scratch)
             BLOCK(QK_F32, rows, 1, NULL) BLOCK(QK_F16, rows, 1, NULL) BLOCK(QK_BF16, rows, 1, NULL)
+            /* clang-format on */
         }
 #undef BLOCK
     }
