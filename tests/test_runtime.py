@@ -109,7 +109,9 @@ def test_thread_variables():
     for bad in ("0", "many", "-1", "2.5", "2000", "²"):
         assert failing_import(QKERNELS_NUM_THREADS=bad) == f"ImportError: QKERNELS_NUM_THREADS: expected 1 to 1024, got {bad!r}"
     default = python(THREADS)
-    assert python(THREADS, QKERNELS_NUM_THREADS=" ", OMP_NUM_THREADS="nonsense") == default
+    assert python(THREADS, QKERNELS_NUM_THREADS=" ") == default
+    if not _runtime.describe()["compiler"].startswith("clang"):  # LLVM's OpenMP takes memory for as many threads as it reads out of the letters, and may end the process
+        assert python(THREADS, OMP_NUM_THREADS="nonsense") == default
     # the user's own number stays even where OpenMP grants fewer threads: then these do all the work
     code = """import numpy as np, qkernels as q
 x = np.random.default_rng(0).standard_normal((64, 8192), np.float32)

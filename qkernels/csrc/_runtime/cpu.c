@@ -68,7 +68,8 @@ int qk_best_isa(unsigned features)
 int qk_openmp_max_threads(void)
 {
     int most = omp_get_max_threads(), limit = omp_get_thread_limit();
-    return most < limit ? most : limit;
+    /* LLVM's runtime reads any number out of an OMP_NUM_THREADS that is none */
+    return most < limit && most > 0 ? most : limit;
 }
 int qk_openmp_version(void) { return _OPENMP; }
 
