@@ -32,11 +32,12 @@ QK_FOLDED void QK_TIER(rms_row)(int x_dtype, int scale_dtype, int y_dtype, int p
 {
     v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     int64_t n = a->n, c = 0;
-    for (; c + 64 <= n; c += 64)
+    for (; c + 64 <= n; c += 64) {
         QK_UNROLL
-    for (int j = 0; j < 4; j++) {
-        v16 v = QK_TIER(rms_value)(x_dtype, plain, a, row * n + c + 16 * j, c + 16 * j, 16);
-        acc[j] = v16_fma(v, v, acc[j]);
+        for (int j = 0; j < 4; j++) {
+            v16 v = QK_TIER(rms_value)(x_dtype, plain, a, row * n + c + 16 * j, c + 16 * j, 16);
+            acc[j] = v16_fma(v, v, acc[j]);
+        }
     }
     for (int j = 0; c < n; c += 16, j++) {
         v16 v = QK_TIER(rms_value)(x_dtype, plain, a, row * n + c, c, (int)qk_min(16, n - c));
@@ -61,10 +62,12 @@ static void QK_TIER(rms_rows)(const qk_rms_args *a, int64_t first, int64_t last)
 #define ROW(dtype, plain) \
     case dtype * 2 + plain: QK_TIER(rms_row)(dtype, dtype, dtype, plain, a, row); break;
         switch (same ? a->x_dtype * 2 + plain : -1) {
+        default:
+            QK_TIER(rms_row)(a->x_dtype, a->scale_dtype, a->y_dtype, 0, a, row);
+            break;
             /* clang-format off */
             ROW(QK_F32, 0) ROW(QK_F16, 0) ROW(QK_BF16, 0) ROW(QK_F32, 1) ROW(QK_F16, 1) ROW(QK_BF16, 1)
-                /* clang-format on */
-                default : QK_TIER(rms_row)(a->x_dtype, a->scale_dtype, a->y_dtype, 0, a, row);
+            /* clang-format on */
         }
 #undef ROW
 }
@@ -74,11 +77,12 @@ QK_FOLDED float QK_TIER(layer_norm_sum)(int dtype, const char *x, int64_t n, int
 {
     v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     int64_t size = qk_itemsize(dtype), c = 0;
-    for (; c + 64 <= n; c += 64)
+    for (; c + 64 <= n; c += 64) {
         QK_UNROLL
-    for (int j = 0; j < 4; j++) {
-        v16 v = v16_load_as(dtype, x + (c + 16 * j) * size, 16), d = v16_sub(v, mean);
-        acc[j] = squares ? v16_fma(d, d, acc[j]) : v16_add(acc[j], v);
+        for (int j = 0; j < 4; j++) {
+            v16 v = v16_load_as(dtype, x + (c + 16 * j) * size, 16), d = v16_sub(v, mean);
+            acc[j] = squares ? v16_fma(d, d, acc[j]) : v16_add(acc[j], v);
+        }
     }
     for (int j = 0; c < n; c += 16, j++) {
         int left = (int)qk_min(16, n - c);

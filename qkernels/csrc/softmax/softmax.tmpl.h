@@ -15,10 +15,11 @@ QK_FOLDED float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
 {
     v16 least = v16_set1(-INFINITY), m[4] = {least, least, least, least};
     int64_t c = 0;
-    for (; c + 64 <= n; c += 64)
+    for (; c + 64 <= n; c += 64) {
         QK_UNROLL
-    for (int j = 0; j < 4; j++)
-        m[j] = v16_max(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m[j]);
+        for (int j = 0; j < 4; j++)
+            m[j] = v16_max(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m[j]);
+    }
     for (; c < n; c += 16)
         m[0] = v16_max(QK_TIER(softmax_load)(dtype, x, c, (int)qk_min(16, n - c), least), m[0]);
     return v16_reduce_max(v16_max(v16_max(m[0], m[1]), v16_max(m[2], m[3])));
@@ -47,13 +48,14 @@ QK_FOLDED float QK_TIER(softmax_sum)(int dtype, const char *x, int64_t n, v16 m,
 {
     v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
     int64_t c = 0;
-    for (; c + 64 <= n; c += 64)
+    for (; c + 64 <= n; c += 64) {
         QK_UNROLL
-    for (int j = 0; j < 4; j++) {
-        v16 p = QK_TIER(softmax_exp)(v16_sub(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m));
-        if (e)
-            v16_store(e + c + 16 * j, p);
-        acc[j] = v16_add(acc[j], p);
+        for (int j = 0; j < 4; j++) {
+            v16 p = QK_TIER(softmax_exp)(v16_sub(v16_load_as(dtype, x + (c + 16 * j) * qk_itemsize(dtype), 16), m));
+            if (e)
+                v16_store(e + c + 16 * j, p);
+            acc[j] = v16_add(acc[j], p);
+        }
     }
     for (int j = 0; c < n; c += 16, j++) {
         int left = (int)qk_min(16, n - c);
