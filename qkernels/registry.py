@@ -241,4 +241,6 @@ def markdown():
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    from qkernels._console import run
+
+    run(lambda: print(markdown(), end=""))

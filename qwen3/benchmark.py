@@ -262,6 +262,7 @@ class Benchmark:
 
     def __init__(self, model, *, prompts, new, depths, threads, repeat, options, peers, gguf, ort_model, ort_io, peer_python, commands, progress):
         import qkernels
+        from qwen3.model import check_precision
 
         self.new, self.repeat = _number("new", new, 0), _number("repeat", repeat, 1)
         self.depths = _numbers("depths", depths, 0)
@@ -275,11 +276,19 @@ class Benchmark:
                 raise UsageError(f"benchmark: peers: {peer} needs the model as a GGUF file (gguf, --gguf), which was not given")
         if ort_io not in ("copy", "shared"):
             raise UsageError(f"benchmark: ort_io: expected copy or shared, got {ort_io!r}")
+        for name, given, readers in (("gguf", gguf is not None, PEERS[1:]), ("ort_model", ort_model is not None, PEERS[:1]),
+                                     ("ort_io", ort_io != "copy", PEERS[:1]), ("peer_python", peer_python is not None, PEERS)):
+            if given and not {*readers} & {*self.peers}:
+                raise UsageError(f"benchmark: {name}: of no use without the peer {' or '.join(readers)}")
         self.gguf, self.ort_model, self.ort_io, self.peer_python = gguf, ort_model, ort_io, peer_python or sys.executable
         self.commands, self.progress, self.notes = commands or {}, progress or (lambda text: None), []
         self.graph, self.name = is_onnx(model), str(model) if model is not None else "the demo model"
         if self.graph and options["weights"] is not None:
             raise UsageError(f"benchmark: weights: an ONNX graph has its own, got {options['weights']!r}")
+        try:
+            check_precision("benchmark", options["weights"] or "int4", options["activations"], options["kv"])
+        except ValueError as error:
+            raise UsageError(str(error)) from error
         self.options = {name: value for name, value in options.items() if value is not None}
         self.path = os.path.abspath(os.path.expanduser(model)) if self.graph else str(resolve(model))
         self.config, positions = self._model()

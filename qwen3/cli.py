@@ -1,6 +1,5 @@
 """The command `qwen3`: text on standard output, everything else on standard error; exit codes 0, 1 (failed), 2 (usage)."""
 import contextlib
-import functools
 import os
 import pathlib
 import sys
@@ -19,40 +18,60 @@ WEIGHTS, ACTIVATIONS, KV = ("int4", "int8", "bf16", "f32"), ("int16", "int8", "f
 
 def main(args=None):
     """Run the command line `args`, by default that of the process, and exit."""
+    _open_streams()
     warnings.showwarning = lambda message, *_, **__: click.echo(f"Warning: {message}", err=True)
     cli.main(args, prog_name="qwen3")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _open_streams():
+    """A stream that the caller has closed leads nowhere: there is something to read and write, and no file that is opened later takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+class Commands(click.Group):
+    """Commands of which none leaves a traceback for what is wrong with a file, an argument or a stream; their help is one, too."""
+
+    def make_context(self, *args, **kwargs):
+        with _mistakes():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx):
+        with _mistakes():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _mistakes():
+    try:
+        yield
+    except BrokenPipeError as error:  # the reader has gone (`qwen3 … | head`), which is its right
+        _silence_stdout()
+        raise click.exceptions.Exit(0) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        raise click.ClickException(f"{where}{error.strerror}" if error.strerror else str(error)) from error
+    except (ValueError, IndexError, MissingExtraError) as error:
+        raise click.ClickException(str(error)) from error
+    except ImportError as error:  # a QKERNELS_ variable that says nothing known is refused when qkernels is imported
+        if "QKERNELS_" not in str(error):
+            raise
+        raise click.ClickException(str(error)) from error
+    except MemoryError as error:
+        raise click.ClickException(f"out of memory: {error}") from error
+
+
+def _silence_stdout():
+    # What is still buffered must not fail when the interpreter flushes it at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="qkernels", message="qwen3 %(version)s")
 def cli():
     """Run a dense Qwen3 on the CPU. MODEL is a directory with a checkpoint or an ONNX graph, an .onnx file, or a hub id in the local cache; by default
     a tiny demo model."""
-
-
-def _reports_mistakes(command):
-    """What is wrong with a file or an argument is a message, not a traceback."""
-    @functools.wraps(command)
-    def wrapper(*args, **kwargs):
-        try:
-            return command(*args, **kwargs)
-        except BrokenPipeError:
-            _silence_stdout()
-        except (ValueError, IndexError, OSError, MissingExtraError) as error:
-            raise click.ClickException(str(error)) from error
-        except ImportError as error:  # a QKERNELS_ variable that says nothing known is refused when qkernels is imported
-            if "QKERNELS_" not in str(error):
-                raise
-            raise click.ClickException(str(error)) from error
-        except MemoryError as error:
-            raise click.ClickException(f"out of memory: {error}") from error
-
-    return wrapper
-
-
-def _silence_stdout():
-    # The reader has gone (`qwen3 … | head`): what is still buffered must not fail when the interpreter flushes it at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
@@ -99,7 +118,6 @@ _weights = click.option("--weights", type=click.Choice(WEIGHTS), help="How the m
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
 @click.option("--no-think", is_flag=True, help="Ask for an answer without reasoning.")
 @click.option("--ignore-eos", is_flag=True, help="Go on after end tokens, for measurements.")
-@_reports_mistakes
 def generate(model, prompt, max_new_tokens, weights, activations, kv, threads, max_context, raw, no_think, ignore_eos, **sampling):
     """Write the model's answer to a prompt."""
     from qwen3.generate import Sampler
@@ -194,12 +212,13 @@ def _peak_memory():
 @cli.command(short_help="What a model holds, and how it would run.")
 @click.argument("model", type=Model(), required=False)
 @_weights
-@_reports_mistakes
 def inspect(model, weights):
     """Show what a checkpoint holds and how it would be packed, or what runs each node of an ONNX graph and why, without loading it."""
     from qwen3.checkpoint import is_onnx
 
     if is_onnx(model):
+        if weights is not None:
+            raise click.UsageError(f"--weights: an ONNX graph has its own, got {weights}")
         from qwen3.onnx_inspection import describe_graph
 
         text = describe_graph(model)
@@ -217,12 +236,13 @@ def inspect(model, weights):
 @click.option("--activations", type=click.Choice(ACTIVATIONS), default="int16", show_default=True, help="Precision of the matrices' inputs.")
 @click.option("--kv", type=click.Choice(KV), default="f16", show_default=True, help="Precision of the key-value cache.")
 @_threads
-@_reports_mistakes
 def profile(model, prompt_tokens, tokens, **options):
     """Time, bytes and calls per operator of an ONNX graph, in prefill and in decoding."""
     from qwen3.onnx_inspection import profile_graph
 
-    click.echo(profile_graph(model, prompt=prompt_tokens, tokens=tokens, **options))
+    with _usage():
+        text = profile_graph(model, prompt=prompt_tokens, tokens=tokens, **options)
+    click.echo(text)
 
 
 class Numbers(click.ParamType):
@@ -262,7 +282,6 @@ class Numbers(click.ParamType):
 @click.option("--peer-python", type=click.Path(exists=True, dir_okay=False), help="The Python that has the peers; by default this one.")
 @click.option("--format", "form", type=click.Choice(("markdown", "csv", "json")), help="By default what the name of --output says, else Markdown.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, writable=True), help="Write to a file, and Markdown to the terminal.")
-@_reports_mistakes
 def benchmark(form, output, **plan):
     """Measure prompts and decoding, beside other runtimes and the limits of the machine."""
     from qwen3.benchmark import UsageError
@@ -298,7 +317,6 @@ def benchmark(form, output, **plan):
 @click.option("--dtype", type=click.Choice(("bf16", "f32")), help="Of the float and int4-qdq graphs; bf16 by default.")
 @click.option("--accuracy-level", type=click.IntRange(0, 4), help="What ort-int4 permits activations to be: 4, the default, is int8.")
 @_threads
-@_reports_mistakes
 def export(model, out, **options):
     """Write the checkpoint MODEL as an ONNX decoder graph into the directory OUT."""
     from qwen3.onnx_export import export as write

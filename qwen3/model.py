@@ -64,11 +64,7 @@ def load(path=None, *, weights=None, activations="int16", threads=None, max_cont
     if graph and weights is not None:
         raise ValueError(f"load: weights: expected None for an ONNX graph, which has its own, got {weights!r}")
     weights = weights or "int4"
-    for name, value, choices in (("weights", weights, WEIGHTS), ("activations", activations, ACTIVATIONS), ("kv", kv, tuple(CACHE_DTYPES))):
-        if value not in choices:
-            raise ValueError(f"load: {name}: expected one of {', '.join(choices)}, got {value!r}")
-    if activations == "int8" and weights in ("bf16", "f32"):
-        raise ValueError(f"load: activations: int8 needs integer weights, got weights={weights!r}")
+    check_precision("load", weights, activations, kv)
     if not is_integer(max_context) or max_context < 1:
         raise ValueError(f"load: max_context: expected an integer >= 1, got {max_context!r}")
     if graph:
@@ -90,6 +86,15 @@ def load(path=None, *, weights=None, activations="int16", threads=None, max_cont
     return Qwen3Model(config, tokenizer, layers, packing.vector("model.norm.weight"), packing.linear(head), checkpoint.tensor(EMBEDDING),
                       weights=weights, activations=activations if weights in ("int4", "int8") else "f32", threads=threads,
                       max_context=max_context, kv=kv)
+
+
+def check_precision(function, weights, activations, kv):
+    """ValueError for a precision that there is not, or that does not go with another."""
+    for name, value, choices in (("weights", weights, WEIGHTS), ("activations", activations, ACTIVATIONS), ("kv", kv, tuple(CACHE_DTYPES))):
+        if value not in choices:
+            raise ValueError(f"{function}: {name}: expected one of {', '.join(choices)}, got {value!r}")
+    if activations == "int8" and weights in ("bf16", "f32"):
+        raise ValueError(f"{function}: activations: int8 needs integer weights, got weights={weights!r}")
 
 
 class Packing:

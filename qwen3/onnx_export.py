@@ -21,7 +21,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 import qkernels
-from qwen3.checkpoint import EMBEDDING, Checkpoint, resolve, tensor_shapes
+from qwen3.checkpoint import EMBEDDING, Checkpoint, is_onnx, resolve, tensor_shapes
 from qwen3.config import Qwen3Config, rotary_tables
 
 __all__ = ["CONTRACTS", "export"]
@@ -71,6 +71,8 @@ def export(model, out, *, contract="ort-int4", dtype=None, accuracy_level=None, 
     accuracy_level = 4 if accuracy_level is None else accuracy_level
     if accuracy_level not in (0, 1, 2, 3, 4):
         raise ValueError(f"export: accuracy_level: expected 0 to 4, got {accuracy_level!r}")
+    if is_onnx(model):
+        raise ValueError(f"export: model: expected a checkpoint, got the ONNX graph {model}")
     source, out = resolve(model), pathlib.Path(out)
     config, checkpoint = Qwen3Config.from_directory(source), Checkpoint(source)
     head = checkpoint.check(config)

@@ -83,10 +83,11 @@ def profile_graph(path, *, prompt=128, tokens=16, **options):
     str
     """
     begin = time.perf_counter()
-    decoder = OnnxDecoder(path, **options)
-    loading = time.perf_counter() - begin
+    decoder = OnnxDecoder(path, prepare=False, **options)
     if prompt + tokens > decoder.max_context:
-        raise ValueError(f"profile: {prompt} + {tokens} tokens exceed the context of {decoder.max_context}")
+        raise ValueError(f"profile: a prompt of {prompt} tokens and {tokens} after it exceed the context of {decoder.max_context}")
+    decoder.plan.prepare()
+    loading = time.perf_counter() - begin
     rng = np.random.default_rng(0)
     ids = rng.integers(0, decoder.config.vocab_size, prompt + tokens).tolist()
     decoder.forward(ids[:1], decoder.new_cache())  # first use

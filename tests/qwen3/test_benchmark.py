@@ -396,6 +396,12 @@ def test_prompts_that_the_context_has_no_room_for(tmp_path, peer):
     ("peers: expected onnxruntime, llama.cpp, llama.cpp-flash, openvino, got 'vllm'", {"peers": ("vllm",)}),
     ("peers: openvino needs the model as a GGUF file", {"peers": ("openvino",)}),
     ("ort_io: expected copy or shared, got 'both'", {"ort_io": "both"}),
+    ("ort_io: of no use without the peer onnxruntime", {"ort_io": "shared", "peers": ("openvino",), "gguf": "x"}),
+    ("ort_model: of no use without the peer onnxruntime", {"ort_model": "x"}),
+    ("gguf: of no use without the peer llama.cpp or llama.cpp-flash or openvino", {"gguf": "x", "peers": ("onnxruntime",)}),
+    ("peer_python: of no use without the peer onnxruntime or", {"peer_python": "x"}),
+    ("weights: expected one of int4, int8, bf16, f32, got 'int3'", {"weights": "int3"}),
+    ("activations: int8 needs integer weights, got weights='f32'", {"activations": "int8", "weights": "f32"}),
 ])
 def test_arguments(match, arguments):
     with pytest.raises(UsageError, match="benchmark: " + match):
@@ -491,6 +497,8 @@ def test_peers_that_are_not_installed_are_named(tmp_path):
     ("'--peer': 'foo' is not one of", ["--peer", "foo"]),
     ("llama.cpp needs the model as a GGUF file", ["--peer", "llama.cpp"]),
     ("'--gguf': Path '/nope' does not exist", ["--gguf", "/nope"]),
+    ("ort_io: of no use without the peer onnxruntime", ["--ort-io", "shared"]),
+    ("activations: int8 needs integer weights", ["--weights", "bf16", "--activations", "int8"]),
     ("--output: /nope/x.json: its directory is not there", ["-o", "/nope/x.json"]),
     ("4000 tokens after 0 and before 128 new ones are more than the 2048 positions of the demo model", ["--prompt", "4000"]),
     ("16 tokens after 2000 and before 128 new ones", ["--depth", "2000"]),

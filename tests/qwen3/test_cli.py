@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -157,17 +158,57 @@ def test_usage_errors_of_export(match, args, tmp_path):
     assert not (tmp_path / "graph").exists()
 
 
-def test_weights_are_a_graphs_own(exported):
-    pytest.importorskip("onnx")
-    fails(2, "weights: expected None for an ONNX graph", "generate", exported()[1], "-p", "x", "--weights", "int8")
+def test_what_a_graph_has_of_its_own(exported, tmp_path):
+    graph = exported()[1]
+    fails(2, "weights: expected None for an ONNX graph", "generate", graph, "-p", "x", "--weights", "int8")
+    fails(2, "--weights: an ONNX graph has its own, got int8", "inspect", graph, "--weights", "int8")
+    fails(2, "a prompt of 500 tokens and 16 after it exceed the context of 512", "profile", graph, "--prompt-tokens", "500")
+    fails(2, "model: expected a checkpoint, got the ONNX graph", "export", graph, tmp_path / "graph")
 
 
-@pytest.mark.parametrize("module", ["qkernels", "qwen3"])
-def test_a_reader_that_goes_away(module):
-    """`python -m … | head -1`: no traceback, and no output but the line."""
-    command = f"{sys.executable} -m {module} {'inspect' if module == 'qwen3' else ''} | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=ROOT)
-    assert len(done.stdout.splitlines()) == 1 and not done.stderr
+# --- streams that are closed, full, or that nobody reads -----------------------------------------------------------------------------
+
+@pytest.fixture(params=[["qkernels"], ["qkernels.registry"], ["qwen3", "--help"], ["qwen3", "inspect", "--help"], ["qwen3", "--version"], ["qwen3", "inspect"],
+                        ["qwen3", "inspect", "GRAPH"], ["qwen3", "profile", "GRAPH", "--prompt-tokens", "4", "--tokens", "1"],
+                        ["qwen3", "benchmark", "--prompt", "2", "--new", "1", "--repeat", "1", "--threads", "1"],
+                        ["qwen3", "generate", "-p", "Hi", "--temperature", "0", "--max-new-tokens", "4"]], ids=" ".join)
+def program(request):
+    """The words of a command that writes to standard output."""
+    graph = str(request.getfixturevalue("exported")()[1]) if "GRAPH" in request.param else None
+    return [sys.executable, "-m", *(graph if word == "GRAPH" else word for word in request.param)]
+
+
+def test_a_reader_that_has_gone(program):
+    """`… | true`: what cannot be written is no mistake of the program's."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(program, stdout=theirs, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    os.close(theirs)
+    assert done.returncode == 0
+    assert not re.search("Traceback|Exception ignored|Error", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(closed, program):
+    done = subprocess.run(f"{shlex.join(program)} {closed}", shell=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0
+    assert not re.search("Traceback|Exception ignored|Error", done.stderr), done.stderr
+    assert bool(done.stdout) == (">&-" not in closed.split())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk(program):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert not re.search("Traceback|Exception ignored", done.stderr), done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_a_prompt_from_a_closed_stream():
+    done = subprocess.run(f"{sys.executable} -m qwen3 generate -p - <&-", shell=True, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the prompt is empty" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_B89_empty_stdin():
