@@ -465,39 +465,58 @@ def test_layers_that_logits_do_not_need_take_no_place_in_the_cache(exported, tmp
     assert_equal_bits(tensors.run(feeds(tensors, IDS), ["logits"])[0][0], model.forward(IDS, model.new_cache(), last_only=False))
 
 
-SINK = np.float32([0.5, -1, 2, 0])
+FORMS = [{"softcap": 2.0}, {"local_window_size": 3}, {"smooth_softmax": 1}, {"rotary_interleaved": 1}, {"head_sink": np.float32([0.5, -1, 2, 0])}]
 
 
-@pytest.mark.parametrize("attributes", [{"softcap": 2.0}, {"local_window_size": 3}, {"smooth_softmax": 1}, {"rotary_interleaved": 1}, {"head_sink": SINK}])
-def test_attention_of_every_form_runs_on_the_cache(attributes, exported, tmp_path):
-    """A decoder's GroupQueryAttention with soft cap, window, sink or the other rotation: in place, with the bits of tensors, and ONNX Runtime's logits."""
-    _, directory = exported()
-    plain = OnnxModel(directory, activations="f32").run(feeds(OnnxModel(directory), IDS), ["logits"])[0]
-    for file in directory.iterdir():
-        (tmp_path / file.name).symlink_to(file) if file.suffix == ".json" else (tmp_path / file.name).write_bytes(file.read_bytes())
-    model = onnx.load(tmp_path / "model.onnx", load_external_data=False)
-    for node in model.graph.node:
-        if node.op_type == "GroupQueryAttention":
-            for name, value in attributes.items():
+@pytest.fixture(params=FORMS, ids=lambda form: next(iter(form)))
+def formed(request, exported, tmp_path):
+    """The directory of an ort-int4 graph whose GroupQueryAttention nodes have an option more."""
+    def change(graph):
+        for node in graph.node:
+            if node.op_type != "GroupQueryAttention":
+                continue
+            for name, value in request.param.items():
                 if name == "head_sink":
                     node.input.extend([""] * (11 - len(node.input)) + ["sink"])
-                    continue
-                for old in [a for a in node.attribute if a.name == name]:
-                    node.attribute.remove(old)
-                node.attribute.append(helper.make_attribute(name, value))
-    if "head_sink" in attributes:
-        model.graph.initializer.append(numpy_helper.from_array(SINK, "sink"))
-    onnx.save(model, tmp_path / "model.onnx")
-    decoder, tensors = qwen3.load(tmp_path, activations="f32", kv="f32"), OnnxModel(tmp_path, activations="f32")
+                else:
+                    kept = [a for a in node.attribute if a.name != name]
+                    del node.attribute[:]
+                    node.attribute.extend([*kept, helper.make_attribute(name, value)])
+        if "head_sink" in request.param:
+            graph.initializer.append(numpy_helper.from_array(request.param["head_sink"], "sink"))
+
+    return changed(exported()[1], tmp_path / "graph", change)
+
+
+CUTS = [(0, 5), (5, 6), (6, 7), (7, 8), (8, 9)]
+
+
+def with_tensors(model, run, names):
+    """Logits of a prompt of five tokens and four single ones, keys and values handed over as tensors."""
+    parts, past = [], None
+    for start, end in CUTS:
+        logits, *present = run(feeds(model, IDS[start:end], past))
+        past = dict(zip([n for n in names if "past" in n], present, strict=True))
+        parts.append(logits[0])
+    return parts
+
+
+def test_attention_of_every_form_runs_on_the_cache(formed, exported):
+    """Soft cap, window, sinks and the other rotation: in place, with the bits of tensors."""
+    decoder, tensors = qwen3.load(formed, activations="f32", kv="f32"), OnnxModel(formed, activations="f32")
     assert decoder.cache_kind == "persistent" and not decoder.uncached
-    cache, past, start = decoder.new_cache(), None, 0
-    run = lambda ids, past: tensors.run(feeds(tensors, ids, past))
-    oracle = session(tmp_path, 0)
-    for end in (5, 6, 7, 8, 9):
-        logits, *present = run(IDS[start:end], past)
-        expected = oracle.run(["logits"], feeds(oracle, IDS[start:end], past))[0]
-        past = dict(zip([n for n in tensors.inputs if "past" in n], present, strict=True))
-        assert_equal_bits(decoder.forward(IDS[start:end], cache, last_only=False), logits[0])
-        assert spread_error(logits, expected) < 1e-5
-        assert not np.allclose(logits[0], plain[0, start:end], rtol=1e-3)  # the attribute does something
-        start = end
+    cache, plain = decoder.new_cache(), OnnxModel(exported()[1], activations="f32")
+    expected = with_tensors(tensors, tensors.run, tensors.inputs)
+    for (start, end), logits in zip(CUTS, expected, strict=True):
+        assert_equal_bits(decoder.forward(IDS[start:end], cache, last_only=False), logits)
+    for with_form, without in zip(expected, with_tensors(plain, plain.run, plain.inputs), strict=True):
+        assert spread_error(with_form, without) > 1e-3  # the option does something
+
+
+def test_attention_of_every_form_is_onnx_runtimes(formed):
+    reference, model = session(formed, 0), OnnxModel(formed, activations="f32")
+    names = [i.name for i in reference.get_inputs()]
+    assert names == list(model.inputs)
+    theirs = with_tensors(reference, lambda fed: reference.run(None, fed), names)
+    for ours, logits in zip(with_tensors(model, model.run, names), theirs, strict=True):
+        assert spread_error(ours, logits) <= 1e-5
