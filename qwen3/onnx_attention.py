@@ -46,9 +46,11 @@ def _group_query(low, node):
         return "its past and present are not an input and an output of the graph"
     quantized = a.get("k_quant_type", "NONE") != "NONE" or names[12] or names[13]
     for what, wrong in (("causal = 0", a.get("causal", 1) != 1), ("attention_bias", bias), ("a quantized cache", quantized),
-                        ("query_seqlens", names[16]), ("sliding_window_cache", a.get("sliding_window_cache", 0))):
+                        ("query_seqlens", names[16])):
         if wrong:
             return f"{what} has no cached form here"
+    if a.get("sliding_window_cache", 0) and a.get("local_window_size", -1) <= 0:  # with a window the whole cache is seen through it
+        return "sliding_window_cache has no window"
     for value, first in ((seqlens, 0), (total, 1)):
         if problem := _counts(low, value, first, False):
             return problem

@@ -55,6 +55,11 @@ def bound(mode, layers, floats="float32", codes=False):
     return 6 * (1 + 5 * (1 + math.log(layers)))**0.5 * math.hypot(ROUNDING[mode], float_error)
 
 
+def sliding_rows(nodes, attributes):
+    """Rows of the keys and values before the first token: none, or those of a window where the graph keeps no more."""
+    return max((a.get("local_window_size", 0) for a in map(attributes, nodes) if a.get("sliding_window_cache")), default=0)
+
+
 class Oracle:
     """ONNX Runtime on a graph at accuracy level 0."""
 
@@ -62,6 +67,7 @@ class Oracle:
         import onnxruntime as ort
 
         model = onnx.load(path, load_external_data=False)
+        self.rows = sliding_rows(model.graph.node, lambda node: {a.name: a.i for a in node.attribute})
         for node in model.graph.node:
             for attribute in node.attribute:
                 if attribute.name == "accuracy_level":
@@ -76,7 +82,7 @@ class Oracle:
 
     def reset(self):
         self.length = 0
-        size = lambda d, i: d if isinstance(d, int) else (1, 0, 0, 128)[i]
+        size = lambda d, i: d if isinstance(d, int) else (1, 0, self.rows, 128)[i]
         self.past = {i.name: np.zeros([size(d, n) for n, d in enumerate(i.shape)], TYPES.get(i.type, np.uint8 if "uint8" in i.type else np.int8))
                      for i in self.inputs if "past" in i.name}
 
@@ -103,9 +109,10 @@ class Tensors:
         self.model = OnnxModel(path, activations=activations)
         self.names = [n for n in self.model.inputs if "past" in n]
         self.length, self.past = 0, {}
+        rows = sliding_rows(self.model.graph.nodes, lambda node: node.attributes)
         for name in self.names:
             kind, shape = self.model.inputs[name]
-            sizes = [d if isinstance(d, int) else (1, 0, 0, 128)[i] for i, d in enumerate(shape)]
+            sizes = [d if isinstance(d, int) else (1, 0, rows, 128)[i] for i, d in enumerate(shape)]
             self.past[name] = np.zeros(sizes, onnx.helper.tensor_dtype_to_np_dtype(kind))
 
     def __call__(self, ids):

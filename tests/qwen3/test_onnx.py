@@ -1,4 +1,5 @@
 """ONNX decoder graphs: reported node by node, profiled, fed, and their patterns lowered."""
+import importlib.util
 import shutil
 
 import numpy as np
@@ -511,6 +512,37 @@ def test_attention_of_every_form_runs_on_the_cache(formed, exported):
         assert_equal_bits(decoder.forward(IDS[start:end], cache, last_only=False), logits)
     for with_form, without in zip(expected, with_tensors(plain, plain.run, plain.inputs), strict=True):
         assert spread_error(with_form, without) > 1e-3  # the option does something
+
+
+@pytest.mark.parametrize("capacity", [3, 5])
+def test_a_sliding_cache_runs_on_the_persistent_one(capacity, exported, tmp_path):
+    """Buffers that keep `capacity` tokens give what the whole cache gives, seen through the same window."""
+    def change(graph):
+        for node in graph.node:
+            if node.op_type == "GroupQueryAttention":
+                kept = [a for a in node.attribute if a.name != "local_window_size"]
+                del node.attribute[:]
+                node.attribute.extend([*kept, helper.make_attribute("local_window_size", 3), helper.make_attribute("sliding_window_cache", 1)])
+
+    out = changed(exported()[1], tmp_path / "graph", change)
+    decoder, model = qwen3.load(out, activations="f32", kv="f32"), OnnxModel(out, activations="f32")
+    assert decoder.cache_kind == "persistent" and not decoder.uncached
+    runs = [(model, model.run)]
+    if importlib.util.find_spec("onnxruntime"):
+        reference = session(out, 0)
+        runs.append((reference, lambda fed: reference.run(None, fed)))
+    for at, (source, run) in enumerate(runs):
+        cache, names = decoder.new_cache(), [n for n in model.inputs if "past" in n]
+        past = {n: np.zeros((1, model.inputs[n][1][1], capacity, 128), np.float32) for n in names}
+        for start, end in CUTS:
+            fed = feeds(source, IDS[start:end], past) | {"attention_mask": np.ones((1, end), np.int64)}
+            logits, *present = run(fed)
+            past = dict(zip(names, present, strict=True))
+            ours = decoder.forward(IDS[start:end], cache, last_only=False)
+            if at == 0:
+                assert_equal_bits(ours, logits[0])
+            assert spread_error(ours, logits[0]) <= 1e-5
+        assert all(array.shape[2] == capacity for array in past.values())
 
 
 def test_attention_of_every_form_is_onnx_runtimes(formed):
