@@ -13,6 +13,7 @@ are lowered onto it, and whatever is left runs node by node on the function that
 >>> OnnxModel(path).run({"x": np.zeros(1, np.float32)})
 [array([0.5], dtype=float32)]
 """
+import math
 import pathlib
 import time
 from dataclasses import dataclass, field
@@ -55,6 +56,20 @@ class Profile:
         row[0] += 1
         row[1] += seconds
         row[2] += nbytes
+
+
+def _moved(step, arrays, results, context):
+    """Bytes that a step reads and writes, each once: of a gathered table the rows asked for, of a view none, of the cache what is attended to."""
+    arrays, results = [a for a in arrays if a is not None], [r for r in results if r is not None]
+    if step.aliases and all(any(np.may_share_memory(a, r) for a in arrays) for r in results):
+        return 0
+    written = sum(r.nbytes for r in results)
+    most = written if step.kernel in ("gather", "gather_elements", "gather_nd") else math.inf
+    read = sum(min(a.nbytes, most) for a in arrays)
+    if step.kernel == "cached_attention":
+        cache = context.cache
+        read += cache.nbytes // cache.capacity // cache.layers * (cache.length + results[0].shape[1])
+    return written + read + step.weight_bytes()
 
 
 class Context:
@@ -160,7 +175,7 @@ class Plan:
                 raise named(error, step.name) from error
             if profile is not None:
                 seconds = clock() - begin
-                profile.add(step, seconds, sum(a.nbytes for a in (*arrays, *results) if a is not None) + step.weight_bytes())
+                profile.add(step, seconds, _moved(step, arrays, results, context))
             for i, array in zip(outputs, results, strict=True):
                 values[i] = array
             for i in recycled:

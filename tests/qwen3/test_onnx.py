@@ -47,6 +47,12 @@ def test_profile_counts_calls_and_bytes(exported):
         model.forward([i], cache, profile=profile)
     calls, seconds, nbytes = profile.rows["decode", "MatMulNBits", "PackedNBits, int16 activations"]
     assert calls == len(IDS) * (2 * 4 + 1) and seconds > 0 and nbytes > len(IDS) * model.nbytes
+    n, hidden = len(IDS), model.config.hidden_size
+    # rows of the embedding and ids, not the whole table; qkv, keys and values of all tokens so far, and the result
+    assert profile.rows["prefill", "Gather", "gather"][2] == 8 * n + 2 * 4 * n * hidden
+    (_, _, nbytes), = (row for (phase, _, kernel), row in profile.rows.items() if (phase, kernel) == ("decode", "cached_attention"))
+    tokens = sum(n + 1 + i for i in range(n))
+    assert nbytes == 2 * (n * 4 * (4 + 2 * 2 + 4) * 128 + tokens * 2 * 2 * 128 * 2)
     text = profile_graph(graph, prompt=8, tokens=3)
     assert "prefill: 8 tokens" in text and "decode: 3 tokens" in text and "MatMulNBits" in text
     with pytest.raises(ValueError, match="exceed the context"):
