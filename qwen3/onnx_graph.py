@@ -68,7 +68,7 @@ def _moved(step, arrays, results, context):
     read = sum(min(a.nbytes, most) for a in arrays)
     if step.kernel == "cached_attention":
         cache = context.cache
-        read += cache.nbytes // cache.capacity // cache.layers * (cache.length + results[0].shape[1])
+        read += cache.nbytes // cache.capacity // cache.layers * (cache.length + arrays[0].shape[-2])
     return written + read + step.weight_bytes()
 
 
