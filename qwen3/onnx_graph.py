@@ -50,6 +50,7 @@ class Profile:
 
     rows: dict = field(default_factory=dict)  # (phase, operators, kernel) → [calls, seconds, bytes]
     phase: str = ""
+    accounting: float = 0.0  # seconds that this took itself
 
     def add(self, step, seconds, nbytes):
         row = self.rows.setdefault((self.phase, step.label, step.kernel), [0, 0.0, 0])
@@ -174,8 +175,9 @@ class Plan:
             except MISTAKES as error:
                 raise named(error, step.name) from error
             if profile is not None:
-                seconds = clock() - begin
-                profile.add(step, seconds, _moved(step, arrays, results, context))
+                end = clock()
+                profile.add(step, end - begin, _moved(step, arrays, results, context))
+                profile.accounting += clock() - end
             for i, array in zip(outputs, results, strict=True):
                 values[i] = array
             for i in recycled:

@@ -92,12 +92,11 @@ def profile_graph(path, *, prompt=128, tokens=16, **options):
     ids = rng.integers(0, decoder.config.vocab_size, prompt + tokens).tolist()
     decoder.forward(ids[:1], decoder.new_cache())  # first use
     profile, cache, seconds = Profile(), decoder.new_cache(), {}
-    profile.phase, begin = "prefill", time.perf_counter()
-    decoder.forward(ids[:prompt], cache, profile=profile)
-    seconds["prefill"], profile.phase, begin = time.perf_counter() - begin, "decode", time.perf_counter()
-    for token in ids[prompt:]:
-        decoder.forward([token], cache, profile=profile)
-    seconds["decode"] = time.perf_counter() - begin
+    for phase, parts in (("prefill", [ids[:prompt]]), ("decode", [[token] for token in ids[prompt:]])):
+        profile.phase, profile.accounting, begin = phase, 0.0, time.perf_counter()
+        for part in parts:
+            decoder.forward(part, cache, profile=profile)
+        seconds[phase] = time.perf_counter() - begin - profile.accounting
     lines = [f"loading and packing {loading:.2f} s, packed weights {decoder.nbytes:,} bytes, keys and values {cache.nbytes:,} bytes"]
     for phase, count in (("prefill", prompt), ("decode", tokens)):
         rows = sorted(((label, kernel, *row) for (p, label, kernel), row in profile.rows.items() if p == phase), key=lambda row: -row[3])
