@@ -38,8 +38,14 @@ _WIDTH = {  # bits of an element
     TensorProto.INT64: 64, TensorProto.BOOL: 8, TensorProto.FLOAT16: 16, TensorProto.DOUBLE: 64, TensorProto.UINT32: 32, TensorProto.UINT64: 64,
     TensorProto.BFLOAT16: 16, TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.FLOAT8E4M3FN: 8, TensorProto.FLOAT8E4M3FNUZ: 8,
     TensorProto.FLOAT8E5M2: 8, TensorProto.FLOAT8E5M2FNUZ: 8}
-_DATA_FIELDS = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _SUB_BYTE = {TensorProto.UINT4: ml_dtypes.uint4, TensorProto.INT4: ml_dtypes.int4}
+for _name, _bits, _dtype in (("UINT2", 2, ml_dtypes.uint2), ("INT2", 2, ml_dtypes.int2), ("FLOAT4E2M1", 4, ml_dtypes.float4_e2m1fn),
+                             ("FLOAT8E8M0", 8, ml_dtypes.float8_e8m0fnu)):  # newer than the oldest onnx that this runs with
+    if hasattr(TensorProto, _name):
+        _WIDTH[getattr(TensorProto, _name)] = _bits
+        if _bits < 8:
+            _SUB_BYTE[getattr(TensorProto, _name)] = _dtype
+_DATA_FIELDS = ("raw_data", "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
 class OnnxError(ValueError):
@@ -78,7 +84,7 @@ class Tensor:
         onnx.TensorProto.DataType.
     shape : tuple of int
     raw : ndarray
-        Its elements in their own dtype; int4 and uint4 as packed bytes, flat. Read-only where it is a view of a file.
+        Its elements in their own dtype; those of 2 and 4 bits as packed bytes, flat. Read-only where it is a view of a file.
     """
 
     name: str
@@ -89,20 +95,30 @@ class Tensor:
 
     @property
     def packed(self):
-        """Whether `raw` is bytes with two elements each."""
+        """Whether `raw` is bytes with several elements each."""
         return self.kind in _SUB_BYTE
 
     def array(self):
-        """The elements with the tensor's shape; int4 and uint4 unpacked into an array of their own, and copied where the file has them unaligned."""
+        """The elements with the tensor's shape; of 2 and 4 bits unpacked into an array of their own, and copied where the file has them unaligned."""
         if not self.packed:
             return (self.raw if self.raw.flags.aligned else self.raw.copy()).reshape(self.shape)
-        nibbles = np.empty((self.raw.size, 2), np.uint8)
-        np.bitwise_and(self.raw, 15, out=nibbles[:, 0])
-        np.right_shift(self.raw, 4, out=nibbles[:, 1])
-        flat = nibbles.reshape(-1)[:math.prod(self.shape)]
-        if self.kind == TensorProto.INT4:
-            flat = (flat ^ 8).astype(np.int8) - 8
-        return flat.astype(_SUB_BYTE[self.kind]).reshape(self.shape)
+        dtype, codes = np.dtype(_SUB_BYTE[self.kind]), self.codes()
+        if dtype == ml_dtypes.float4_e2m1fn:
+            return codes.view(dtype)
+        if np.dtype(dtype).type in (ml_dtypes.int4, ml_dtypes.int2):
+            half = 1 << (_WIDTH[self.kind] - 1)
+            codes = (codes ^ half).astype(np.int8) - half
+        return codes.astype(dtype)
+
+    def codes(self):
+        """The bits of elements of up to 8 bits, each in a byte, with the tensor's shape."""
+        raw, bits = self.raw.view(np.uint8), _WIDTH[self.kind]
+        if bits == 8:
+            return raw.reshape(self.shape)
+        codes = np.empty((raw.size, 8 // bits), np.uint8)
+        for i in range(8 // bits):
+            np.bitwise_and(np.right_shift(raw, bits * i, out=codes[:, i]), (1 << bits) - 1, out=codes[:, i])
+        return codes.reshape(-1)[:math.prod(self.shape)].reshape(self.shape)
 
     @property
     def nbytes(self):

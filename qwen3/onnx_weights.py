@@ -13,6 +13,7 @@ __all__ = ["WeightSpec", "Weights", "int8_spec", "matrix_spec", "nbits_spec", "q
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 CODES = {TensorProto.UINT4: (4, ml_dtypes.uint4), TensorProto.INT4: (4, ml_dtypes.int4), TensorProto.UINT8: (8, np.uint8), TensorProto.INT8: (8, np.int8)}
+CODES |= {getattr(TensorProto, name): (2, dtype) for name, dtype in (("UINT2", ml_dtypes.uint2), ("INT2", ml_dtypes.int2)) if hasattr(TensorProto, name)}
 
 
 @dataclass(eq=False)
@@ -124,7 +125,7 @@ def quantized_spec(node, rows):
         raise OnnxError(f"node {node}: zero point {z.name}: expected the shape of the scale, {s.shape}, got {z.shape}")
 
     def parts():
-        points = None if z is None else np.broadcast_to(_one_in_a_byte(z) if s.shape == grid else _one_in_a_byte(z).reshape(()), grid)
+        points = None if z is None else np.broadcast_to(z.codes() if s.shape == grid else z.codes().reshape(()), grid)
         return t, np.broadcast_to(s.array() if s.shape == grid else s.array().reshape(()), grid), points
 
     return WeightSpec("codes", ("codes", *map(_key, (t, s, z)), n, k, rows, block), n, k, (t.kind, rows, block, s.kind), parts, bits, block or k,
@@ -178,7 +179,7 @@ class Weights:
             codes = tensors[0].raw if len(tensors) == 1 else _joined([t.raw.reshape(t.shape[0], -1) for t in tensors], along)
             shape = [sum(t.shape[i] for t in tensors) if i == along else tensors[0].shape[i] for i in (0, 1)]
             return qkernels.PackedNBits.from_codes(codes.view(np.uint8).reshape(-1), scales, points, shape=shape, **options)
-        return qkernels.PackedNBits.from_codes(_joined([_one_in_a_byte(t) for t in tensors], along), scales, points, **options)
+        return qkernels.PackedNBits.from_codes(_joined([t.codes() for t in tensors], along), scales, points, **options)
 
 
 def _joined(arrays, axis):
@@ -193,14 +194,3 @@ def _default_points(spec):
     codes = np.full((spec.n, blocks + -blocks % (8 // spec.bits)), 1 << (spec.bits - 1), np.uint8)
     codes[:, blocks:] = 0
     return np.bitwise_or.reduce(codes.reshape(spec.n, -1, 8 // spec.bits) << np.arange(0, 8, spec.bits, dtype=np.uint8), -1)
-
-
-def _one_in_a_byte(tensor):
-    """The bits of a 4- or 8-bit tensor's elements, each in a byte, with its shape."""
-    raw = tensor.raw.view(np.uint8)
-    if not tensor.packed:
-        return raw.reshape(tensor.shape)
-    flat = np.empty((raw.size, 2), np.uint8)
-    np.bitwise_and(raw, 15, out=flat[:, 0])
-    np.right_shift(raw, 4, out=flat[:, 1])
-    return flat.reshape(-1)[:math.prod(tensor.shape)].reshape(tensor.shape)

@@ -2,6 +2,7 @@
 import importlib.util
 import shutil
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -558,3 +559,21 @@ def test_attention_of_every_form_is_onnx_runtimes(formed):
     theirs = with_tensors(reference, lambda fed: reference.run(None, fed), names)
     for ours, logits in zip(with_tensors(model, model.run, names), theirs, strict=True):
         assert spread_error(ours, logits) <= 1e-5
+
+
+@pytest.mark.parametrize("name, kernel", [("int2", "PackedNBits"), ("uint2", "PackedNBits"), ("int4", "PackedNBits"), ("uint4", "PackedNBits"),
+                                          ("float8_e4m3fn", "dequantize_linear"), ("float4_e2m1fn", "dequantize_linear")])
+@pytest.mark.parametrize("columns", [1, 3, 5])
+def test_constants_of_every_width(name, kernel, columns, tmp_path):
+    """Elements of 2, 4 and 8 bits, in rows that are no whole number of bytes."""
+    codes = np.random.default_rng(columns).integers(0, 2, (7, columns)) if name != "uint2" else np.random.default_rng(columns).integers(0, 4, (7, columns))
+    w = (-codes if name[0] != "u" else codes).astype(getattr(ml_dtypes, name))
+    x = normal(2, 7)
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["d"]), helper.make_node("MatMul", ["x", "d"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 7])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, columns])],
+                              [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.float32(0.5), "s")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13), tmp_path / "model.onnx")
+    model = OnnxModel(tmp_path)
+    np.testing.assert_allclose(model.run({"x": x})[0], x @ (w.astype(np.float32) * np.float32(0.5)), rtol=1e-6, atol=1e-6)
+    assert model.report()[0][2].startswith(kernel)
