@@ -47,7 +47,7 @@ void qk_attention(int isa, int threads, const qk_attention_args *a, float *scrat
 #pragma omp barrier
         }
         if (split) {
-            /* runs of one head's pieces, since a piece fetches the next one's keys ahead */
+            /* runs of one head's pieces, which lie one behind the other */
 #pragma omp for schedule(dynamic, 4)
             for (int64_t t = 0; t < pieces; t++)
                 table->piece(a, own, partials, t);

@@ -37,12 +37,18 @@ typedef struct {
 } qk_attention_work;
 
 /* What is wanted next, fetched into the second-level cache row by row while the present keys are worked on: the values of this piece
- * during its scores, the keys of the next piece during its values. */
+ * during its scores, the keys of the next piece during its values. Not where the tiles read in the order in which memory lies: there hardware
+ * fetches ahead, and better. */
 typedef struct {
     const char *p;
     int64_t stride, bytes; /* of a row */
     int rows;
 } qk_attention_ahead;
+
+static inline int QK_TIER(in_order)(const qk_attention_work *w, int rows)
+{
+    return V16_ACCUMULATORS == 16 && rows <= 4 && (w->d == 128 || w->d == 64) && w->dv <= 128;
+}
 
 /* inlined by force: of a function that only prefetches, gcc drops the calls */
 QK_TILED void QK_TIER(fetch)(const qk_attention_ahead *ahead, int first, int last)
@@ -214,9 +220,9 @@ QK_TILED v16 QK_TIER(load_element)(const int dtype, const void *p)
 
 /* ---- scores ---- */
 
-/* The scaled scores of qr rows of q (stride d, a multiple of 16) against the 16 / qr keys from `first` on; keys beyond `last` repeat it, so
- * that nothing behind it is read. Row i's go to s + i * QK_PIECE + first. */
-QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int last, float scale,
+/* The scaled scores of qr rows of q (stride d, a multiple of 16) against the keys [first, stop), 16 / qr at a time; keys beyond `last` repeat
+ * it, so that nothing behind it is read. Row i's go to s + i * QK_PIECE + first. */
+QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int stop, int last, float scale,
                                    const int dtype, const int qr)
 {
     const int kr = 16 / qr, size = (int)qk_cache_bytes(dtype, 1);
@@ -224,44 +230,87 @@ QK_TILED void QK_TIER(scores_tile)(float *s, const float *q, const char *k, int6
     /* row * kr + key */
     v16 sums[16];
     float out[16];
-    QK_EACH (int q0 = 0; q0 < qr; q0 += tq)
-        QK_EACH (int k0 = 0; k0 < kr; k0 += tk) {
-            v16 acc[V16_ACCUMULATORS], x[4];
-            const char *row[V16_ACCUMULATORS];
-            QK_EACH (int j = 0; j < V16_ACCUMULATORS; j++)
-                acc[j] = v16_zero();
-            QK_EACH (int j = 0; j < tk; j++)
-                row[j] = k + qk_min(first + k0 + j, last) * bytes;
-            for (int64_t c = 0; c < d; c += 16) {
-                QK_EACH (int i = 0; i < tq; i++) {
-                    x[i] = v16_load(q + (q0 + i) * d + c);
-                    QK_HOLD(x[i]);
-                }
-                QK_EACH (int j = 0; j < tk; j++) {
-                    v16 y = QK_TIER(load_element)(dtype, row[j] + c * size);
-                    if (tq > 1)
-                        QK_HOLD(y);
-                    QK_EACH (int i = 0; i < tq; i++)
-                        acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
-                }
-            }
-            QK_EACH (int i = 0; i < tq; i++)
+    for (; first < stop; first += kr) {
+        QK_EACH (int q0 = 0; q0 < qr; q0 += tq)
+            QK_EACH (int k0 = 0; k0 < kr; k0 += tk) {
+                v16 acc[V16_ACCUMULATORS], x[4];
+                const char *row[V16_ACCUMULATORS];
+                QK_EACH (int j = 0; j < V16_ACCUMULATORS; j++)
+                    acc[j] = v16_zero();
                 QK_EACH (int j = 0; j < tk; j++)
-                    sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
-            QK_TO_MEMORY(sums);
-        }
-    v16_store(out, v16_mul(v16_reduce_add_16(sums), v16_set1(scale)));
-    QK_EACH (int i = 0; i < qr; i++)
-        memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
+                    row[j] = k + qk_min(first + k0 + j, last) * bytes;
+                for (int64_t c = 0; c < d; c += 16) {
+                    QK_EACH (int i = 0; i < tq; i++) {
+                        x[i] = v16_load(q + (q0 + i) * d + c);
+                        QK_HOLD(x[i]);
+                    }
+                    QK_EACH (int j = 0; j < tk; j++) {
+                        v16 y = QK_TIER(load_element)(dtype, row[j] + c * size);
+                        if (tq > 1)
+                            QK_HOLD(y);
+                        QK_EACH (int i = 0; i < tq; i++)
+                            acc[i * tk + j] = v16_fma(x[i], y, acc[i * tk + j]);
+                    }
+                }
+                QK_EACH (int i = 0; i < tq; i++)
+                    QK_EACH (int j = 0; j < tk; j++)
+                        sums[(q0 + i) * kr + k0 + j] = acc[i * tk + j];
+                QK_TO_MEMORY(sums);
+            }
+        v16_store(out, v16_mul(v16_reduce_add_16(sums), v16_set1(scale)));
+        QK_EACH (int i = 0; i < qr; i++)
+            memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
+    }
 }
 
+#if V16_ACCUMULATORS == 16
+/* The same for one or two rows and a head of 16 n <= 128: q stays in registers, and the keys are read in the order in which they lie, which
+ * hardware fetches ahead better than instructions do. */
+QK_TILED void QK_TIER(scores_held)(float *s, const float *q, const char *k, int64_t bytes, int first, int stop, int last, float scale,
+                                   const int dtype, const int qr, const int n)
+{
+    const int kr = 16 / qr, size = (int)qk_cache_bytes(dtype, 1);
+    v16 x[16], halves[8];
+    float out[16];
+    QK_EACH (int i = 0; i < qr * n; i++)
+        x[i] = v16_load(q + 16 * i);
+    for (; first < stop; first += kr) {
+        QK_EACH (int j = 0; j < kr; j += 2) {
+            const char *row = k + qk_min(first + j, last) * bytes, *next = k + qk_min(first + j + 1, last) * bytes;
+            v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
+            QK_EACH (int c = 0; c < n; c++) {
+                v16 y = QK_TIER(load_element)(dtype, row + 16 * c * size), z = QK_TIER(load_element)(dtype, next + 16 * c * size);
+                QK_EACH (int i = 0; i < qr; i++) {
+                    acc[2 * i] = v16_fma(x[i * n + c], y, acc[2 * i]);
+                    acc[2 * i + 1] = v16_fma(x[i * n + c], z, acc[2 * i + 1]);
+                }
+            }
+            QK_EACH (int i = 0; i < qr; i++)
+                halves[(i * kr + j) / 2] = v16_halves(acc[2 * i], acc[2 * i + 1]);
+        }
+        v16_store(out, v16_mul(v16_reduce_halves(halves), v16_set1(scale)));
+        QK_EACH (int i = 0; i < qr; i++)
+            memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
+    }
+}
+#define QK_HELD(dtype, qr, n) \
+    if (qr <= 2 && d == 16 * n) { \
+        QK_TIER(scores_held)(s, q, k, bytes, first, stop, last, scale, dtype, qr, n); \
+        return; \
+    }
+#else
+#define QK_HELD(dtype, qr, n)
+#endif
+
 /* each tile a function of its own: the registers are all for its inner loop */
-typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int last, float scale);
+typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int stop, int last, float scale);
 #define QK_SCORES(dtype, qr) \
     static __attribute__((noinline)) void QK_TIER(scores_##dtype##_##qr)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, \
-                                                                         int first, int last, float scale) \
+                                                                         int first, int stop, int last, float scale) \
     { \
-        QK_TIER(scores_tile)(s, q, k, bytes, d, first, last, scale, dtype, qr); \
+        QK_HELD(dtype, qr, 8) \
+        QK_HELD(dtype, qr, 4) \
+        QK_TIER(scores_tile)(s, q, k, bytes, d, first, stop, last, scale, dtype, qr); \
     }
 /* clang-format off */
 QK_SCORES(QK_F32, 1) QK_SCORES(QK_F32, 2) QK_SCORES(QK_F32, 4)
@@ -276,7 +325,13 @@ static const qk_scores_tile QK_TIER(scores_tiles)[4][3] = {
 };
 /* clang-format on */
 
-static inline int QK_TIER(log2_tile)(int rows) { return rows >= 4 ? 2 : rows >= 2 ? 1 : 0; }
+/* Tiles of up to four of the rows that are left. Where up to four rows read a cache from memory, of two with AVX-512: those read whole rows in
+ * the order in which they lie, which counts for more than reading them once. */
+static inline int QK_TIER(log2_tile)(int rows, int left)
+{
+    const int most = V16_ACCUMULATORS == 16 && rows <= 4 ? 1 : 2;
+    return left >= 4 ? most : left >= 2 ? 1 : 0;
+}
 
 /* the scores of the keys [from, keys) that any row of a tile sees; from is a multiple of 16 */
 static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int from, int keys, float scale,
@@ -284,20 +339,25 @@ static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k,
 {
     const qk_scores_tile *tiles = QK_TIER(scores_tiles)[dtype];
     int64_t bytes = qk_cache_bytes(dtype, stride);
-    for (int first = from; first < keys; first += 16)
+    /* several tiles take turns at keys that stay in the first-level cache */
+    const int in_order = QK_TIER(in_order)(w, rows), step = in_order && rows <= 2 ? QK_PIECE : 16;
+    for (int first = from, stop; first < keys; first = stop) {
+        stop = (int)qk_min(first + step, qk_ceil_div(keys, 16) * 16);
         for (int r = 0, log2, n; r < rows; r += n) {
             int seen = 0;
-            log2 = QK_TIER(log2_tile)(rows - r);
+            log2 = QK_TIER(log2_tile)(rows, rows - r);
             n = 1 << log2;
             for (int i = r; i < r + n; i++)
-                seen |= w->lo[i] < first + 16 && w->hi[i] > first;
-            for (int j = 0; j < 16; j += 16 / n) {
-                if (!r)
-                    QK_TIER(fetch)(ahead, first + j, first + j + 16 / n);
+                seen |= w->lo[i] < stop && w->hi[i] > first;
+            const int each = r || in_order ? step : 16 / n; /* short bursts of fetching ahead */
+            for (int j = first; j < stop; j += each) {
+                if (!r && !in_order)
+                    QK_TIER(fetch)(ahead, j, j + each);
                 if (seen)
-                    tiles[log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, bytes, w->d, first + j, keys - 1, scale);
+                    tiles[log2](w->s + r * QK_PIECE, w->q + r * w->d, (const char *)k, bytes, w->d, j, (int)qk_min(j + each, stop), keys - 1, scale);
             }
         }
+    }
 }
 
 /* ---- softmax of one row in one piece ---- */
@@ -451,13 +511,14 @@ static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, cons
 {
     const qk_values_tile *tiles = QK_TIER(values_tiles)[dtype];
     int64_t bytes = qk_cache_bytes(dtype, stride);
-    /* with several tiles, as many keys as stay in the first-level cache for all of them; with one, short bursts of fetching ahead */
-    const int step = rows > 4 ? 64 : 16;
+    /* where a value is read more than once, by other tiles or for other columns, as many as stay in the first-level cache */
+    const int in_order = QK_TIER(in_order)(w, rows), step = rows > 4 ? 64 : rows <= 2 && in_order ? QK_PIECE : 16;
     for (int base = from / step * step; base < keys; base += step) {
-        QK_TIER(fetch)(ahead, base, base + step);
+        if (!in_order)
+            QK_TIER(fetch)(ahead, base, base + step);
         for (int r = 0, log2, n; r < rows; r += n) {
             int lo[4], hi[4], begin = base, end = base + step;
-            log2 = QK_TIER(log2_tile)(rows - r);
+            log2 = QK_TIER(log2_tile)(rows, rows - r);
             n = 1 << log2;
             for (int i = 0; i < n; i++) {
                 lo[i] = (int)qk_max(base, w->lo[r + i]);
