@@ -75,7 +75,7 @@ def test_against_exact_and_tiers(seed, dtype, batch, kv_heads, group, rows, keys
 @pytest.mark.parametrize("d", [1, 2, 7, 15, 16, 17, 33, 64, 96, 100, 128, 130, 256])
 @pytest.mark.parametrize("dtype", FLOAT_DTYPES)
 def test_head_sizes(d, dtype):
-    q, k, v = draw(d, 1, 6, 2, 40, 290, d, d + 3, dtype)  # 120 rows a kv head: the blocks' path
+    q, k, v = draw(d, 1, 6, 2, 40, 290, d, d + 3, dtype)  # 120 rows a kv head: the path of blocks, and with three threads that of pieces
     y = one_result(lambda t: qkernels.attention(q, k, v, is_causal=1, threads=t), (1, 3))
     assert_near(y, exact(q, k, v, visible=causal(40, 290)), dtype)
 

@@ -13,14 +13,14 @@
  *   - keys outside a row's range (causality, window, length, hidden ends of a piece) are never multiplied, so what lies there cannot leak.
  *
  * Rows: the queries of all heads that share a kv head are the rows of one problem, row = query * group + head, so K and V are read once
- * for all of them. The work is cut into blocks of up to 32 rows. With few rows every (batch, kv head, piece) is a task that leaves its
+ * for all of them. The work is cut into blocks of up to 128 rows. With few rows every (batch, kv head, piece) is a task that leaves its
  * m, l and o in a buffer, and a second phase combines them; with many, every (batch, kv head, block) is a task that walks the pieces. */
 #ifndef QK_ATTENTION_H
 #define QK_ATTENTION_H
 
 #include "simd/tiers.h"
 
-enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 32, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
+enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 128, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
 
 /* Element types that only a cache has, besides qk_dtype: signed bytes, and two elements of 4 bits in a byte, the first one low, stored + 8. A
  * value is its code times a scale, of its channel (k_scale), for which a piece is widened before it is used, or of its token (k_rows, bytes only),

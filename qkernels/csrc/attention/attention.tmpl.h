@@ -96,9 +96,33 @@ static inline v16 QK_TIER(load_codes)(const void *x, int dtype, int n)
     return v16i_to_f(v16i_sub(v16i_load_u8(bytes), v16i_set1(8)));
 }
 
+/* 16 elements of keys or values in the type that a tile reads */
+QK_TILED v16 QK_TIER(load_element)(const int dtype, const void *p)
+{
+    return dtype == QK_CACHE_I8 ? v16i_to_f(v16i_load_i8(p)) : v16_load_as(dtype, p, 16);
+}
+
+QK_TILED void QK_TIER(widen_vectors)(const int dtype, const char *x, int64_t stride, float *y, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++, x += qk_cache_bytes(dtype, stride), y += n)
+        for (int64_t c = 0; c < n; c += 16)
+            v16_store(y + c, QK_TIER(load_element)(dtype, x + qk_cache_bytes(dtype, c)));
+}
+
 /* (rows, n) of any type, codes by their scales, to float32 rows of n padded to 16 with zeros */
 static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, const float *scale, float *y, int64_t rows, int64_t n)
 {
+    if (!scale && n % 16 == 0 && dtype != QK_CACHE_U4) {
+        /* clang-format off */
+        switch (dtype) {
+        case QK_F32: QK_TIER(widen_vectors)(QK_F32, x, stride, y, rows, n); break;
+        case QK_F16: QK_TIER(widen_vectors)(QK_F16, x, stride, y, rows, n); break;
+        case QK_BF16: QK_TIER(widen_vectors)(QK_BF16, x, stride, y, rows, n); break;
+        default: QK_TIER(widen_vectors)(QK_CACHE_I8, x, stride, y, rows, n);
+        }
+        /* clang-format on */
+        return;
+    }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < n; c += 16) {
             const void *from = QK_TIER(at)(x, dtype, r * stride + c);
@@ -210,12 +234,6 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
         else
             QK_TIER(narrow)(scratch, a->v_dtype, QK_TIER(scales)(a->v_scale, g * a->dv), v, a->dv);
     }
-}
-
-/* 16 elements of keys or values in the type that a tile reads */
-QK_TILED v16 QK_TIER(load_element)(const int dtype, const void *p)
-{
-    return dtype == QK_CACHE_I8 ? v16i_to_f(v16i_load_i8(p)) : v16_load_as(dtype, p, 16);
 }
 
 /* ---- scores ---- */
