@@ -48,9 +48,19 @@ QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *
         b = QK_TIER(elementwise_lanes)(b_lanes, b, 0, 16, size);
         dense_b = 1;
     }
-    if (dense_a && dense_b)
+    if (dense_a && dense_b) {
+        for (; i + 64 <= n; i += 64, a += 4 * a_next, b += 4 * b_next, y += 64 * size) {
+            v16 v[4];
+            QK_UNROLL
+            for (int j = 0; j < 4; j++)
+                v[j] = QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, a + j * a_next, 16), v16_load_as(dtype, b + j * b_next, 16), alpha, function);
+            QK_UNROLL
+            for (int j = 0; j < 4; j++)
+                v16_store_as(dtype, y + 16 * j * size, v[j], 16);
+        }
         for (; i + 16 <= n; i += 16, a += a_next, b += b_next, y += 16 * size)
             v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, a, 16), v16_load_as(dtype, b, 16), alpha, function), 16);
+    }
     for (; i < n; i += 16, a += a_next, b += b_next, y += 16 * size) {
         int left = (int)qk_min(16, n - i);
         const char *p = dense_a ? a : QK_TIER(elementwise_lanes)(a_lanes, a, a_step, left, size);

@@ -66,10 +66,15 @@ static inline __m256 v16_scale2_half(__m256 a, __m256 n)
 }
 static inline v16 v16_scale2(v16 a, v16 n) { return V16_BOTH(v16, v16_scale2_half(a.lo, n.lo), v16_scale2_half(a.hi, n.hi)); }
 static inline v16 v16_scale2_floor(v16 a, v16 n) { return v16_scale2(a, V16_BOTH(v16, _mm256_floor_ps(n.lo), _mm256_floor_ps(n.hi))); }
-static inline v16 v16_lookup8(const float *table, v16i i)
+static inline __m256 v16_lookup16_half(__m256 low, __m256 high, __m256i i)
 {
-    __m256 t = _mm256_loadu_ps(table);
-    return V16_BOTH(v16, _mm256_permutevar8x32_ps(t, i.lo), _mm256_permutevar8x32_ps(t, i.hi));
+    __m256 bit_3 = _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)); /* as sign */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, i), _mm256_permutevar8x32_ps(high, i), bit_3);
+}
+static inline v16 v16_lookup16(const float *table, v16i i)
+{
+    __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
+    return V16_BOTH(v16, v16_lookup16_half(low, high, i.lo), v16_lookup16_half(low, high, i.hi));
 }
 
 #define V16_COMPARE(a, b, how) \

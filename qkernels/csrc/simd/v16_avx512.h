@@ -32,10 +32,7 @@ static inline v16i v16_as_i(v16 a) { return _mm512_castps_si512(a); }
 static inline v16 v16i_as_f(v16i a) { return _mm512_castsi512_ps(a); }
 static inline v16 v16_scale2(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
 static inline v16 v16_scale2_floor(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
-static inline v16 v16_lookup8(const float *table, v16i i)
-{
-    return _mm512_permutexvar_ps(i, _mm512_broadcast_f32x8(_mm256_loadu_ps(table))); /* twice, whatever bit 3 says */
-}
+static inline v16 v16_lookup16(const float *table, v16i i) { return _mm512_permutexvar_ps(i, _mm512_loadu_ps(table)); }
 
 static inline m16 v16_lt(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline m16 v16_eq(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

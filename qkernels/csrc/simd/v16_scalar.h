@@ -52,8 +52,8 @@ static inline v16 v16_scale2_floor(v16 a, v16 n)
     V16_EACH n.f[l] = floorf(n.f[l]);
     return v16_scale2(a, n);
 }
-/* lane l = table[i[l] mod 8] */
-static inline v16 v16_lookup8(const float *table, v16i i) { v16 r; V16_EACH r.f[l] = table[i.i[l] & 7]; return r; }
+/* lane l = table[i[l] mod 16] */
+static inline v16 v16_lookup16(const float *table, v16i i) { v16 r; V16_EACH r.f[l] = table[i.i[l] & 15]; return r; }
 
 static inline m16 v16_lt(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] < b.f[l]) << l); return m; }
 static inline m16 v16_eq(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] == b.f[l]) << l); return m; }
