@@ -53,49 +53,54 @@ QK_FOLDED v16 QK_TIER(sigmoid_inverse)(v16 x, v16 *n_j)
 }
 
 /* factor * sigmoid(z) by way of double, for 16-bit types. sigmoid is never 1/2 but for 0: half of a tiny factor may be a tie. */
-static __attribute__((noinline)) v16 QK_TIER(sigmoid_in_double)(int dtype, v16 factor, d16 z)
+static v16 QK_TIER(sigmoid_in_double)(int dtype, v16 factor, d16 z)
 {
     d16 one = d16_set1(1.0), e = d16_exp(d16_neg(z));
     e = d16_select_lt(z, d16_zero(), d16_max(d16_set1(1.0 + 0x1p-51), e), d16_min(d16_set1(1.0 - 0x1p-52), e));
     return d16_finish(dtype, d16_div(d16_of(factor), d16_add(one, e)));
 }
 
-QK_FOLDED v16 QK_TIER(sigmoid)(int dtype, v16 x)
+/* quick: for a 16-bit type, a few units of float32's last place off */
+QK_FOLDED v16 QK_TIER(sigmoid)(int dtype, int quick, v16 x)
 {
     v16 one = v16_set1(1.0f), hi, lo, n_j;
-    if (dtype == QK_F32) {
-        QK_TIER(sigmoid_pair)(x, NULL, -120.0f, &hi, &lo, &n_j);
-        return v16_scale2_floor(v16_add(hi, lo), n_j);
+    if (quick) {
+        v16 below = QK_TIER(sigmoid_inverse)(x, &n_j);
+        return v16_scale2_floor(v16_div(one, below), n_j);
     }
-    v16 below = QK_TIER(sigmoid_inverse)(x, &n_j), y = v16_scale2_floor(v16_div(one, below), n_j);
-    return v16_is_near_tie(dtype, y) ? QK_TIER(sigmoid_in_double)(dtype, one, d16_of(x)) : y;
+    if (dtype != QK_F32)
+        return QK_TIER(sigmoid_in_double)(dtype, one, d16_of(x));
+    QK_TIER(sigmoid_pair)(x, NULL, -120.0f, &hi, &lo, &n_j);
+    return v16_scale2_floor(v16_add(hi, lo), n_j);
 }
 
 /* x * sigmoid(x); below -120 it is 0, also the limit for minus infinity */
-QK_FOLDED v16 QK_TIER(silu)(int dtype, v16 x)
+QK_FOLDED v16 QK_TIER(silu)(int dtype, int quick, v16 x)
 {
     v16 hi, lo, n_j, f = v16_max(v16_set1(-120.0f), x);
-    if (dtype == QK_F32) {
-        v16 inside = QK_TIER(sigmoid_pair)(x, NULL, -120.0f, &hi, &lo, &n_j);
-        return v16_scale2_floor(v16_fma(f, hi, v16_mul(inside, lo)), n_j); /* beyond 30 lo is nothing, but for infinity it would be NaN */
+    if (quick) {
+        v16 below = QK_TIER(sigmoid_inverse)(x, &n_j);
+        return v16_scale2_floor(v16_div(f, below), n_j);
     }
-    v16 below = QK_TIER(sigmoid_inverse)(x, &n_j), y = v16_scale2_floor(v16_div(f, below), n_j);
-    return v16_is_near_tie(dtype, y) ? QK_TIER(sigmoid_in_double)(dtype, f, d16_of(f)) : y;
+    if (dtype != QK_F32)
+        return QK_TIER(sigmoid_in_double)(dtype, f, d16_of(f));
+    v16 inside = QK_TIER(sigmoid_pair)(x, NULL, -120.0f, &hi, &lo, &n_j);
+    return v16_scale2_floor(v16_fma(f, hi, v16_mul(inside, lo)), n_j); /* beyond 30 lo is nothing, but for infinity it would be NaN */
 }
 
 /* x * sigmoid(alpha x) for alpha that is not 0; 0 for the largest x from alpha x = -200 on. 2^n in two steps, of which one comes before the
  * product: for a large x, which would overflow, the large negative one, else the other. It is exact unless the result is 0 anyway. */
-QK_FOLDED v16 QK_TIER(swish)(int dtype, v16 x, float alpha)
+QK_FOLDED v16 QK_TIER(swish)(int dtype, int quick, v16 x, float alpha)
 {
-    v16 z = v16_mul(v16_set1(alpha), x), z_lo = v16_fma(v16_set1(alpha), x, v16_neg(z)), hi, lo, n_j;
+    v16 z = v16_mul(v16_set1(alpha), x), z_lo = v16_fma(v16_set1(alpha), x, v16_neg(z)), hi, lo, n_j, largest = v16_set1(0x1.fffffep127f);
+    v16 finite = v16_max(v16_neg(largest), v16_min(largest, x));
+    if (dtype != QK_F32 && !quick)
+        return QK_TIER(sigmoid_in_double)(dtype, finite, d16_mul(d16_set1(alpha), d16_of(x)));
     QK_TIER(sigmoid_pair)(z, &z_lo, -200.0f, &hi, &lo, &n_j);
     v16 n = v16_round(v16_sub(n_j, v16_set1(0.46875f))); /* floor */
-    v16 largest = v16_set1(0x1.fffffep127f), large = v16_max(v16_set1(-160.0f), v16_min(v16_zero(), n)), small = v16_sub(n, large);
+    v16 large = v16_max(v16_set1(-160.0f), v16_min(v16_zero(), n)), small = v16_sub(n, large);
     m16 is_large = v16_lt(v16_set1(0x1p64f), v16_abs(x));
-    v16 finite = v16_max(v16_neg(largest), v16_min(largest, x)), f = v16_scale2(finite, v16_select(is_large, large, small));
+    v16 f = v16_scale2(finite, v16_select(is_large, large, small));
     v16 y = v16_scale2(v16_fma(f, hi, v16_max(v16_neg(largest), v16_mul(f, lo))), v16_select(is_large, small, large));
-    y = v16_select(v16_lt(v16_set1(30.0f), z), x, v16_select(v16_eq(f, v16_zero()), f, y));
-    if (dtype == QK_F32 || !v16_is_near_tie(dtype, y))
-        return y;
-    return QK_TIER(sigmoid_in_double)(dtype, finite, d16_mul(d16_set1(alpha), d16_of(x)));
+    return v16_select(v16_lt(v16_set1(30.0f), z), x, v16_select(v16_eq(f, v16_zero()), f, y));
 }
