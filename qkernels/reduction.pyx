@@ -37,6 +37,8 @@ cdef tuple _axes(object axes, int rank, bint noop, str func):
         axes = axes.ravel().tolist()
     elif not isinstance(axes, (list, tuple)):
         axes = (axes,)
+    if len(axes) == 1:
+        return (_arrays.normalize_axis(axes[0], rank, func, "axes"),)
     if not axes:
         return None if noop else tuple(range(rank))
     axes = [_arrays.normalize_axis(axis, rank, func, "axes") for axis in axes]
@@ -96,7 +98,7 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
     if not args.n:
         y[...] = (0.0, np.nan, -np.inf)[op]
         return y
-    if not y.size:
+    if not cnp.PyArray_SIZE(y):
         return y
     if kept and (reduced and max(kept) > reduced[len(reduced) - 1]) and reduced[len(reduced) - 1] - reduced[0] == len(reduced) - 1:
         for i in range(reduced[len(reduced) - 1] + 1, rank):  # neighbours within: columns
@@ -106,9 +108,9 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
         if order != tuple(range(rank)):
             a = a.transpose(order)
     a = _arrays.contiguous(a)
-    args.outer = y.size // args.inner
+    args.outer = cnp.PyArray_SIZE(y) // args.inner
     args.x, args.y, args.op, args.dtype = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), op, code
-    n = min(_arrays.worth(n, a.size, GRAIN), qk_reduction_units(&args))
+    n = min(_arrays.worth(n, cnp.PyArray_SIZE(a), GRAIN), qk_reduction_units(&args))
     with nogil:
         qk_reduction(_runtime.isa(), n, &args)
     return y
