@@ -87,8 +87,11 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
     kept = tuple([i for i in range(rank) if i not in reduced])
     result = tuple([1 if i in reduced else size for i, size in enumerate(shape) if keepdims or i not in reduced])
     y = _arrays.output_of(out, result, a.dtype, func)
-    if out is not None and np.may_share_memory(y, a):
-        raise ValueError(f"{func}: out: overlaps x")
+    if out is not None:
+        if cnp.PyArray_ISCARRAY_RO(a):
+            _arrays.check_overlap(y, a, False, func, "x")
+        elif np.may_share_memory(y, a):
+            raise ValueError(f"{func}: out: overlaps x")
     if code < 0:
         y[...] = _with_numpy(op, a, reduced, bool(keepdims))
         return y

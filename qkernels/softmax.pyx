@@ -15,6 +15,7 @@ cdef extern from "softmax/softmax.h" nogil:
         float *scratch
         int dtype, log
         int64_t rows, n
+    int64_t qk_softmax_rows(int64_t n)
     void qk_softmax(int isa, int threads, const qk_softmax_args *args)
 
 # elements for which starting a second thread pays
@@ -62,7 +63,7 @@ cdef object _softmax(object x, object axis, bint log, object out, object threads
         if n > args.rows:
             n = <int>args.rows
         if args.dtype != _arrays.F32 and not log:
-            scratch = np.empty((n, args.n), np.float32)
+            scratch = np.empty((n, qk_softmax_rows(args.n), args.n), np.float32)
             args.scratch = <float *>cnp.PyArray_DATA(scratch)
         with nogil:
             qk_softmax(_runtime.isa(), n, &args)
