@@ -38,7 +38,10 @@ def benchmarks():
     names = set()
     for path in sorted((ROOT / "asv_bench/benchmarks").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and any(isinstance(f, ast.FunctionDef) and f.name.startswith(("time_", "track_")) for f in node.body):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            timed = any(isinstance(f, ast.FunctionDef) and f.name.startswith(("time_", "track_")) for f in node.body)
+            if timed or "common.Compared" in map(ast.unparse, node.bases):
                 for assignment in node.body:
                     if isinstance(assignment, ast.Assign) and ast.unparse(assignment.targets[0]) == "kernels":
                         names |= set(ast.literal_eval(assignment.value))

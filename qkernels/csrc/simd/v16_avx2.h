@@ -65,6 +65,17 @@ static inline __m256 v16_scale2_half(__m256 a, __m256 n)
     return _mm256_blendv_ps(a, n, nan);
 }
 static inline v16 v16_scale2(v16 a, v16 n) { return V16_BOTH(v16, v16_scale2_half(a.lo, n.lo), v16_scale2_half(a.hi, n.hi)); }
+static inline v16 v16_scale2_floor(v16 a, v16 n) { return v16_scale2(a, V16_BOTH(v16, _mm256_floor_ps(n.lo), _mm256_floor_ps(n.hi))); }
+static inline __m256 v16_lookup16_half(__m256 low, __m256 high, __m256i i)
+{
+    __m256 bit_3 = _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)); /* as sign */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, i), _mm256_permutevar8x32_ps(high, i), bit_3);
+}
+static inline v16 v16_lookup16(const float *table, v16i i)
+{
+    __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
+    return V16_BOTH(v16, v16_lookup16_half(low, high, i.lo), v16_lookup16_half(low, high, i.hi));
+}
 
 #define V16_COMPARE(a, b, how) \
     V16_BOTH(m16, _mm256_castps_si256(_mm256_cmp_ps((a).lo, (b).lo, how)), _mm256_castps_si256(_mm256_cmp_ps((a).hi, (b).hi, how)))
@@ -165,6 +176,13 @@ static inline void v16_store_f16(uint16_t *p, v16 a)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, V16_NEAREST));
     _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(a.hi, V16_NEAREST));
+}
+
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    __m128i lo = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.lo, V16_NEAREST), _mm256_cvtps_ph(b.lo, V16_NEAREST));
+    __m128i hi = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.hi, V16_NEAREST), _mm256_cvtps_ph(b.hi, V16_NEAREST));
+    return _mm_movemask_epi8(_mm_and_si128(lo, hi)) != 0xFFFF;
 }
 
 static inline float v16_reduce_add(v16 a)

@@ -46,6 +46,15 @@ static inline v16 v16_scale2(v16 a, v16 n)
     return a;
 }
 
+/* a * 2^floor(n) */
+static inline v16 v16_scale2_floor(v16 a, v16 n)
+{
+    V16_EACH n.f[l] = floorf(n.f[l]);
+    return v16_scale2(a, n);
+}
+/* lane l = table[i[l] mod 16] */
+static inline v16 v16_lookup16(const float *table, v16i i) { v16 r; V16_EACH r.f[l] = table[i.i[l] & 15]; return r; }
+
 static inline m16 v16_lt(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] < b.f[l]) << l); return m; }
 static inline m16 v16_eq(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] == b.f[l]) << l); return m; }
 static inline m16 v16_isnan(v16 a) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] != a.f[l]) << l); return m; }
@@ -128,6 +137,14 @@ static inline uint16_t v16_f32_to_f16_(float f)
 
 static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = qk_f16_to_f32(p[l]); return r; }
 static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
+
+/* 1 if a lane of a and of b differ as float16 */
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    int differ = 0;
+    V16_EACH differ |= v16_f32_to_f16_(a.f[l]) != v16_f32_to_f16_(b.f[l]);
+    return differ;
+}
 
 static inline float v16_reduce_add(v16 a)
 {
