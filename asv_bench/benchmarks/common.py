@@ -92,11 +92,12 @@ def from_memory(make, nbytes, beyond=256 << 20):
     return following
 
 
-def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, **attributes):
+def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, shared=(), **attributes):
     """A function that runs one node in ONNX Runtime on `inputs`, a dict of arrays; those that do not change from call to call should be `constants`.
 
     `constants`, an attribute of that name, lists the inputs that become initializers. `outputs` is a number, or a list with "" for what is not wanted.
-    bound: inputs and outputs are bound once and stay in place, as with ``out=``; else a call returns new arrays. n/a where ONNX Runtime has no such kernel."""
+    bound: inputs and outputs are bound once and stay in place, as with ``out=``; else a call returns new arrays. `shared`, pairs of an input and an output
+    that are one buffer, as decoders bind their past and present keys and values. n/a where ONNX Runtime has no such kernel."""
     onnx, ort = peer("onnx"), peer("onnxruntime")
     constants = attributes.pop("constants", ())
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
@@ -117,12 +118,15 @@ def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, 
     feeds = {name: x for name, x in inputs.items() if name not in constants}
     if not bound:
         return lambda: session.run(None, feeds)
-    binding = session.io_binding()
+    binding, values = session.io_binding(), {}
     for name, x in feeds.items():
         plain = x.view(np.uint16) if x.dtype == DTYPES["bf16"] else x
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, types[name]))
+        values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, types[name])
+        binding.bind_ortvalue_input(name, values[name])
     for output in session.get_outputs():
         binding.bind_output(output.name, "cpu")
+    for name, output in shared:
+        binding.bind_ortvalue_output(output, values[name])
     session.run_with_iobinding(binding)
     for output, value in zip(session.get_outputs(), binding.get_outputs(), strict=True):
         binding.bind_ortvalue_output(output.name, value)

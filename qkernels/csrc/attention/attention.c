@@ -1,6 +1,7 @@
 #include "attention/attention.h"
 
 #include <omp.h>
+#include <string.h>
 
 static const qk_attention_table *const tables[QK_ISA_COUNT] = QK_TABLES(attention);
 
@@ -71,4 +72,15 @@ void qk_attention_scores(int isa, int threads, const qk_attention_args *a, float
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (int64_t t = 0; t < blocks; t++)
         table->scores(a, scratch + omp_get_thread_num() * each, t);
+}
+
+void qk_attention_copy(int threads, char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t blocks, int64_t bytes)
+{
+    enum { CHUNK = 1 << 18 };
+    int64_t chunks = qk_ceil_div(bytes, CHUNK);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t i = 0; i < blocks * chunks; i++) {
+        int64_t block = i / chunks, start = i % chunks * CHUNK;
+        memcpy(to + block * to_stride + start, from + block * from_stride + start, (size_t)qk_min(CHUNK, bytes - start));
+    }
 }

@@ -92,6 +92,9 @@ void qk_attention(int isa, int threads, const qk_attention_args *args, float *sc
 /* fills args->scores, for QK_PROBABILITIES after qk_attention has filled args->statistics */
 void qk_attention_scores(int isa, int threads, const qk_attention_args *args, float *scratch);
 
+/* blocks of bytes, for a past into its present: most of the time of a step is this, and the new memory's pages */
+void qk_attention_copy(int threads, char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t blocks, int64_t bytes);
+
 /* geometry, shared by the driver and the bodies */
 static inline int64_t qk_attention_group(const qk_attention_args *a) { return a->heads / a->kv_heads; }
 static inline int64_t qk_attention_rows(const qk_attention_args *a) { return a->rows * qk_attention_group(a); } /* of one kv head */
