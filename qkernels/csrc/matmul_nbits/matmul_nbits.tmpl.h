@@ -23,6 +23,9 @@ static inline int64_t QK_TIER(block_of)(const qk_nbits *w, int64_t group, int64_
     return (group * w->blocks + block) * QK_COLUMNS;
 }
 
+/* How far ahead of its use a tile is fetched: hardware's own fetching stays closer, and stops at the ends of pages. */
+enum { QK_TIER(AHEAD) = 4096 };
+
 /* A tile of the activations of `count` rows: their values, then their scales and sums by half and row where they are integers. */
 typedef struct {
     const char *values;
@@ -63,6 +66,9 @@ static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
     for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits, a += count * qk_nbits_record(digits, split)) {
         v16i dots[2 * QK_MAX_ROWS];
+        QK_UNROLL
+        for (int line = 0; line < bits; line++)
+            __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line);
         QK_TIER(record) record = QK_TIER(record_at)(a, digits, split, count);
         QK_UNROLL
         for (int r = 0; r < count << split; r++)
