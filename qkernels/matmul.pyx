@@ -333,7 +333,7 @@ cdef class PackedMatrix:
         self._n = total = sum([w.shape[0] for w in arrays]) if trans_b else w.shape[1]
         if len(arrays) > 1 and any([w.shape[0] % 16 for w in arrays[:len(arrays) - 1]]):
             arrays = [np.concatenate(arrays)]
-        self._packed = _arrays.aligned_empty(((total + 15) // 16, self._k, 16), kept)
+        self._packed = _arrays.weights_empty(((total + 15) // 16, self._k, 16), kept)
         target = <char *>cnp.PyArray_DATA(self._packed)
         for w in arrays:
             if w.dtype != kept:

@@ -15,6 +15,8 @@ cdef class PackedBlocks:
     cdef int64_t k         # inputs as the caller counts them; w.k has more where groups were padded
     cdef object _order     # with g_idx: for each of w.k the input that goes there, -1 for none; else None
     cdef object _groups    # with g_idx: the serialized block that each packed one is, or is a part of; and the serialized block size
+    cdef bint _once        # packed for one product, not to stay
+    cdef cnp.ndarray _empty(self, tuple shape, object dtype)
     cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1
     cdef int _narrow_scales(self) except -1

@@ -78,12 +78,16 @@ cdef class PackedBlocks:
         self.k, self._order, self._groups = k, None, None
         self.w.groups, self.w.k_tiles = (self.w.n + 15) // 16, (self.w.k + 31) // 32
         self.w.blocks = 2 * self.w.k_tiles if block_size == 16 else max(pad, (self.w.k + block_size - 1) // block_size)
-        tiles = _arrays.aligned_empty((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8)
-        zero_points = None if zp_kind == QK_ZP_DEFAULT else \
-            _arrays.aligned_empty((self.w.groups, self.w.blocks, 16), np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
+        tiles, per_block = self._empty((self.w.groups, self.w.k_tiles, 64 * bits), np.uint8), (self.w.groups, self.w.blocks, 16)
+        zero_points = None if zp_kind == QK_ZP_DEFAULT else self._empty(per_block, np.uint8 if zp_kind == QK_ZP_U8 else np.float32)
         self.w.zp_kind = zp_kind
-        self._set_buffers(tiles, _arrays.aligned_empty((self.w.groups, self.w.blocks, 16), scale_dtype), zero_points)
+        # float32 scales may yet become narrower
+        scales = _arrays.aligned_empty(per_block, scale_dtype) if scale_dtype == np.float32 else self._empty(per_block, scale_dtype)
+        self._set_buffers(tiles, scales, zero_points)
         return 0
+
+    cdef cnp.ndarray _empty(self, tuple shape, object dtype):
+        return _arrays.aligned_empty(shape, dtype) if self._once else _arrays.weights_empty(shape, dtype)
 
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1:
         self._buffers = (tiles, scales, zero_points)
@@ -97,7 +101,7 @@ cdef class PackedBlocks:
         scales = self._buffers[1]
         narrow = scales.astype(ml_dtypes.bfloat16)
         if (narrow.astype(np.float32).view(np.uint32) == scales.view(np.uint32)).all():
-            packed = _arrays.aligned_empty(scales.shape, ml_dtypes.bfloat16)
+            packed = self._empty(scales.shape, ml_dtypes.bfloat16)
             packed[...] = narrow
             self._set_buffers(self._buffers[0], packed, self._buffers[2])
         return 0
@@ -776,6 +780,7 @@ def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N,
     if isinstance(b, np.ndarray) and b.size == 0 and _dimension(N, func, "N", 0) and _dimension(K, func, "K", 0):
         return _omitted(a, b, bias, K, N, bits, block_size, out, func)
     packed = PackedNBits.__new__(PackedNBits)
+    packed._once = True
     packed._pack(b, scales, zero_points, g_idx, K, N, bits, block_size, threads, func)
     return packed._multiply(a, bias, mode, out, threads, func, "a")
 

@@ -732,7 +732,7 @@ cdef class PackedInt8Matrix:
         args.k, args.n, args.b_signed = w.shape[0], w.shape[1], w.dtype == np.int8
         args.b, args.b_batch = <const uint8_t *>cnp.PyArray_DATA(w), &first
         args.b_k_stride, args.b_n_stride = w.strides[0], w.strides[1]
-        self._panels = _arrays.aligned_empty(((args.n + 15) // 16, 64 + 64 * ((args.k + 3) // 4)), np.uint8)
+        self._panels = _arrays.weights_empty(((args.n + 15) // 16, 64 + 64 * ((args.k + 3) // 4)), np.uint8)
         self._shaped = np.broadcast_to(np.zeros((), w.dtype), (args.k, args.n))  # shape and type, no elements of its own
         panels = <uint8_t *>cnp.PyArray_DATA(self._panels)
         n_threads = _arrays.worth(n_threads, args.k * args.n, GRAIN)

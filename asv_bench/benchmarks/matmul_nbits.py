@@ -50,6 +50,53 @@ class MatMulNBits:
     track_gigabytes_per_second.unit = "GB/s"
 
 
+def projections(shape):
+    """(N, K) of a decoder's products: query, key and value together, the attention's output, gate and up together, down, head."""
+    query, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    return {"qkv": (query + 2 * kv, shape.hidden), "o_proj": (shape.hidden, query), "gate_up": (2 * shape.intermediate, shape.hidden),
+            "down": (shape.hidden, shape.intermediate), "head": (shape.vocabulary, shape.hidden)}
+
+
+ALL_SHAPES = {f"{model} {name}": nk for model, shape in QWEN3.items() for name, nk in projections(shape).items()}
+
+
+class Projections:
+    """Every product of two models, one matrix again and again: what fits the caches stays in them, for the peer as well."""
+
+    kernels = ("PackedNBits", "matmul_nbits")
+    params = [[1, 2, 4, 8, 16, 32, 128, 512], list(ALL_SHAPES), ["qkernels int8", "qkernels int16", "onnxruntime level 4"], [1, 2]]
+    param_names = ["rows", "weights", "who", "threads"]
+    timeout = 300
+
+    def setup(self, rows, weights, who, threads):
+        n, k = ALL_SHAPES[weights]
+        self.threads = qkernels.get_num_threads()
+        qkernels.set_num_threads(threads)
+        random = np.random.default_rng(1)
+        x, b = normal(rows, k), np.frombuffer(random.bytes(n * k // 2), np.uint8).reshape(n, k // 32, 16)
+        scales = random.integers(1, 256, (n, k // 32)).astype(np.float32)  # exact in bfloat16, as those of a model born in it
+        self.macs = rows, n, k
+        who, kind = who.split(" ", 1)
+        if who == "qkernels":
+            assert_tier("matmul_nbits")
+            w, out = qkernels.PackedNBits(b, scales, K=k, N=n), np.empty((rows, n), np.float32)
+            self.call = lambda: w(x, activations=kind, out=out)
+        else:
+            self.call = onnxruntime_node("com.microsoft", "MatMulNBits", {"x": x, "b": b, "scales": scales}, constants=["b", "scales"], K=k, N=n, bits=4,
+                                         block_size=32, accuracy_level=4)
+        self.call()
+
+    def teardown(self, rows, weights, who, threads):
+        qkernels.set_num_threads(self.threads)
+
+    def time_product(self, rows, weights, who, threads):
+        self.call()
+
+    def track_giga_macs_per_second(self, rows, weights, who, threads):
+        return giga_macs_per_second(self.call, *self.macs)
+    track_giga_macs_per_second.unit = "GMAC/s"
+
+
 class Int8Rows:
     kernels = ("PackedInt8Rows",)
     params = [[1, 128], ["o_proj", "gate_up"], ["f32", "int16", "int8"]]

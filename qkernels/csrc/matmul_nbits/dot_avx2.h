@@ -68,16 +68,16 @@ static inline __attribute__((always_inline)) __m256i QK_TIER(half_dot)(const uin
     return sum;
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *const *a, const int bits, const int digits,
+static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *a, const int bits, const int digits,
                                                                     const int split, const int rows, v16i *dots)
 {
     QK_UNROLL
-    for (int r = 0; r < rows; r++) {
-        dots[r].lo = _mm256_add_epi32(dots[r].lo, QK_TIER(half_dot)(tile, a[r], bits, digits, 1, !split));
-        dots[r].hi = _mm256_add_epi32(dots[r].hi, QK_TIER(half_dot)(tile + 32, a[r], bits, digits, 1, !split));
+    for (int r = 0; r < rows; r++, a += digits * QK_TILE) {
+        dots[r].lo = _mm256_add_epi32(dots[r].lo, QK_TIER(half_dot)(tile, a, bits, digits, 1, !split));
+        dots[r].hi = _mm256_add_epi32(dots[r].hi, QK_TIER(half_dot)(tile + 32, a, bits, digits, 1, !split));
         if (split) {
-            dots[rows + r].lo = _mm256_add_epi32(dots[rows + r].lo, QK_TIER(half_dot)(tile, a[r], bits, digits, 0, 1));
-            dots[rows + r].hi = _mm256_add_epi32(dots[rows + r].hi, QK_TIER(half_dot)(tile + 32, a[r], bits, digits, 0, 1));
+            dots[rows + r].lo = _mm256_add_epi32(dots[rows + r].lo, QK_TIER(half_dot)(tile, a, bits, digits, 0, 1));
+            dots[rows + r].hi = _mm256_add_epi32(dots[rows + r].hi, QK_TIER(half_dot)(tile + 32, a, bits, digits, 0, 1));
         }
     }
 }

@@ -11,7 +11,7 @@ static inline __attribute__((always_inline)) __m512i QK_TIER(dpbusd)(__m512i sum
     return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *const *a, const int bits, const int digits,
+static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *a, const int bits, const int digits,
                                                                     const int split, const int rows, v16i *dots)
 {
     const __m512i nibble = _mm512_set1_epi8(15), field = _mm512_set1_epi8(3);
@@ -34,13 +34,14 @@ static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_
     }
     QK_UNROLL
     for (int r = 0; r < rows; r++) {
+        const int8_t *row = a + r * digits * QK_TILE, *last = row + (digits - 1) * QK_TILE;
         __m512i low = dots[r], high = split ? dots[rows + r] : _mm512_setzero_si512();
         if (digits == 2) {
             __m512i d = _mm512_setzero_si512(), e = _mm512_setzero_si512();
             QK_UNROLL
             for (int g = 0; g < 4; g++) {
-                d = QK_TIER(dpbusd)(d, w[g], a[r] + 4 * g);
-                e = QK_TIER(dpbusd)(e, w[4 + g], a[r] + 16 + 4 * g);
+                d = QK_TIER(dpbusd)(d, w[g], row + 4 * g);
+                e = QK_TIER(dpbusd)(e, w[4 + g], row + 16 + 4 * g);
             }
             if (split) {
                 low = _mm512_add_epi32(low, _mm512_slli_epi32(d, 8));
@@ -48,7 +49,6 @@ static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_
             } else
                 low = _mm512_add_epi32(low, _mm512_slli_epi32(_mm512_add_epi32(d, e), 8));
         }
-        const int8_t *last = a[r] + (digits - 1) * QK_TILE;
         QK_UNROLL
         for (int g = 0; g < 4; g++) {
             low = QK_TIER(dpbusd)(low, w[g], last + 4 * g);

@@ -7,51 +7,37 @@
 
 static const qk_nbits_table *const tables[QK_ISA_COUNT] = QK_TABLES(matmul_nbits);
 
-static int64_t parts_of(const qk_nbits *w) { return w->block_size == 16 ? 2 * w->k_tiles : w->k_tiles; }
-static int64_t align64(int64_t n) { return (n + 63) & ~(int64_t)63; }
-static int64_t value_bytes(const qk_nbits *w, int activations) { return w->k_tiles * QK_TILE * (activations == QK_ACT_F32 ? 4 : activations); }
+/* What of its weights a thread keeps in its L2 while all rows pass. */
+enum { WEIGHT_BYTES = 384 << 10 };
 
-int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
-{
-    return align64(m * value_bytes(w, activations)) + 2 * align64(4 * m * parts_of(w));
-}
+int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m) { return m * w->k_tiles * qk_nbits_record(activations, w->block_size == 16); }
 
-static qk_nbits_rows rows_of(const qk_nbits_args *args)
+static void share(const qk_nbits_table *table, const qk_nbits_args *args, int thread, int threads)
 {
-    qk_nbits_rows rows = {args->scratch, 0, 0};
-    rows.scales = (float *)(args->scratch + align64(args->m * value_bytes(args->w, args->activations)));
-    rows.sums = (int32_t *)((char *)rows.scales + align64(4 * args->m * parts_of(args->w)));
-    return rows;
-}
-
-/* A thread's share: its groups of columns for all rows, in blocks of rows that stay in its L2 while the weights pass. */
-static void share(const qk_nbits_table *table, const qk_nbits_args *args, qk_nbits_rows rows, int thread, int threads)
-{
-    int64_t first = args->w->groups * thread / threads, last = args->w->groups * (thread + 1) / threads;
-    int64_t block = (256 << 10) / qk_max(1, value_bytes(args->w, args->activations)) / table->max_rows * table->max_rows;
-    block = qk_max(block, table->max_rows);
-    for (int64_t m = 0; m < args->m; m += block)
-        table->multiply(args, rows, m, qk_min(m + block, args->m), first, last);
+    const qk_nbits *w = args->w;
+    int64_t first = w->groups * thread / threads, last = w->groups * (thread + 1) / threads;
+    int64_t step = qk_max(1, WEIGHT_BYTES / qk_max(1, w->k_tiles * 64 * w->bits));
+    for (; first < last; first += step)
+        table->multiply(args, first, qk_min(first + step, last));
 }
 
 void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
 {
     const qk_nbits_table *table = tables[isa];
-    qk_nbits_rows rows = rows_of(args);
     if (threads == 1 || args->m == 1)
-        table->prepare(args, rows, 0, args->m);
+        table->prepare(args, 0, args->m);
     if (threads == 1) {
-        share(table, args, rows, 0, 1);
+        share(table, args, 0, 1);
         return;
     }
 #pragma omp parallel num_threads(threads)
     {
         int t = omp_get_thread_num(), n = omp_get_num_threads();
         if (args->m > 1) {
-            table->prepare(args, rows, args->m * t / n, args->m * (t + 1) / n);
+            table->prepare(args, args->m * t / n, args->m * (t + 1) / n);
 #pragma omp barrier
         }
-        share(table, args, rows, t, n);
+        share(table, args, t, n);
     }
 }
 

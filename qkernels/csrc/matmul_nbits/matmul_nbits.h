@@ -46,12 +46,11 @@ typedef struct {
     char *scratch; /* qk_nbits_scratch bytes, aligned to 64 */
 } qk_nbits_args;
 
-/* Rows of activations as the kernels read them. */
-typedef struct {
-    char *values;  /* (m, k_tiles, 32 floats, or digits x 32 int8) */
-    float *scales; /* (m, parts), parts = k_tiles, twice that for block_size 16 */
-    int32_t *sums; /* (m, parts): sum of the integers, times -2^(bits - 1) where zero points are the default */
-} qk_nbits_rows;
+/* Bytes of a row's share of a tile of prepared activations: 32 floats, or digits x 32 int8, a scale and a sum for each part (32 k; `split`:
+ * twice 16 k). Rows lie together in chunks of as many as a kernel takes at once, the chunk's tiles one after the other; in a tile the values
+ * row by row, then the scales, then the sums, both by part and row. A sum is that of the integers, times -2^(bits - 1) where zero points are
+ * the default. */
+static inline int qk_nbits_record(int digits, int split) { return digits ? digits * QK_TILE + (8 << split) : 4 * QK_TILE; }
 
 /* One source of weight rows for quantization; several are stacked along N. */
 typedef struct {
@@ -72,9 +71,8 @@ typedef struct {
 } qk_nbits_source;
 
 typedef struct {
-    int max_rows; /* rows that one pass over a tile serves best */
-    void (*prepare)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t first, int64_t last);
-    void (*multiply)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t m_first, int64_t m_last, int64_t g_first, int64_t g_last);
+    void (*prepare)(const qk_nbits_args *args, int64_t first, int64_t last);      /* rows */
+    void (*multiply)(const qk_nbits_args *args, int64_t g_first, int64_t g_last); /* all rows with some groups of columns */
     int (*quantize)(const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding, int64_t g_first, int64_t g_last);
 } qk_nbits_table;
 

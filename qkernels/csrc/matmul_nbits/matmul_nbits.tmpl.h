@@ -23,60 +23,66 @@ static inline int64_t QK_TIER(block_of)(const qk_nbits *w, int64_t group, int64_
     return (group * w->blocks + block) * QK_COLUMNS;
 }
 
+/* How far ahead of its use a tile is fetched: hardware's own fetching stays closer, and stops at the ends of pages. */
+enum { QK_TIER(AHEAD) = 4096 };
+
+/* A tile of the activations of `count` rows: their values, then their scales and sums by half and row where they are integers. */
+typedef struct {
+    const char *values;
+    const float *scales;
+    const int32_t *sums;
+} QK_TIER(record);
+
+static inline __attribute__((always_inline)) QK_TIER(record) QK_TIER(record_at)(const char *p, const int digits, const int split, const int count)
+{
+    QK_TIER(record) record = {p, (const float *)(p + count * digits * QK_TILE), 0};
+    record.sums = (const int32_t *)(record.scales + (count << split));
+    return record;
+}
+
 /* Integer sums of one part: y = fma(dot - zero * sum, s_a * s_w, y) for each row. */
-static inline __attribute__((always_inline)) void QK_TIER(add_part)(const qk_nbits *w, const qk_nbits_rows *rows, int64_t m, int64_t parts,
-                                                                    int64_t group, int64_t part, const int count, const v16i *dots, v16 *y)
+static inline __attribute__((always_inline)) void QK_TIER(add_part)(const qk_nbits *w, const float *scales, const int32_t *sums, int64_t group,
+                                                                    int64_t part, const int count, const v16i *dots, v16 *y)
 {
     int64_t at = QK_TIER(block_of)(w, group, part);
     v16 scale = QK_TIER(block_scale)(w, at);
-    const float *s = rows->scales + m * parts + part;
     if (w->zp_kind == QK_ZP_DEFAULT) {
         QK_UNROLL
         for (int r = 0; r < count; r++)
-            y[r] = v16_fma(v16i_to_f(dots[r]), v16_mul(scale, v16_set1(s[r * parts])), y[r]);
+            y[r] = v16_fma(v16i_to_f(dots[r]), v16_mul(scale, v16_set1(scales[r])), y[r]);
         return;
     }
     v16 zero = QK_TIER(block_zero)(w, at);
-    const int32_t *sums = rows->sums + m * parts + part;
     QK_UNROLL
     for (int r = 0; r < count; r++) {
-        v16 dot = v16_fnma(zero, v16_set1((float)sums[r * parts]), v16i_to_f(dots[r]));
-        y[r] = v16_fma(dot, v16_mul(scale, v16_set1(s[r * parts])), y[r]);
+        v16 dot = v16_fnma(zero, v16_set1((float)sums[r]), v16i_to_f(dots[r]));
+        y[r] = v16_fma(dot, v16_mul(scale, v16_set1(scales[r])), y[r]);
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m,
-                                                                        int64_t group, const int bits, const int digits, const int split,
-                                                                        const int count, v16 *y)
+static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits *w, const char *a, int64_t group, const int bits,
+                                                                        const int digits, const int split, const int count, v16 *y)
 {
-    const qk_nbits *w = args->w;
-    int64_t parts = w->k_tiles << split, stride = w->k_tiles * QK_TILE * digits;
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
-    const int8_t *a[QK_MAX_ROWS];
-    QK_UNROLL
-    for (int r = 0; r < count; r++)
-        a[r] = (const int8_t *)rows->values + (m + r) * stride;
-    for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits) {
+    for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits, a += count * qk_nbits_record(digits, split)) {
         v16i dots[2 * QK_MAX_ROWS];
-        const int32_t *sums = rows->sums + m * parts + (t << split);
         QK_UNROLL
-        for (int r = 0; r < count; r++)
-            for (int half = 0; half <= split; half++)
-                dots[half * count + r] = v16i_set1(w->zp_kind == QK_ZP_DEFAULT ? sums[r * parts + half] : 0);
-        QK_TIER(tile_dot)(tile, a, bits, digits, split, count, dots);
+        for (int line = 0; line < bits; line++)
+            __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line);
+        QK_TIER(record) record = QK_TIER(record_at)(a, digits, split, count);
+        QK_UNROLL
+        for (int r = 0; r < count << split; r++)
+            dots[r] = v16i_set1(w->zp_kind == QK_ZP_DEFAULT ? record.sums[r] : 0);
+        QK_TIER(tile_dot)(tile, (const int8_t *)a, bits, digits, split, count, dots);
         QK_UNROLL
         for (int half = 0; half <= split; half++)
-            QK_TIER(add_part)(w, rows, m, parts, group, (t << split) + half, count, dots + half * count, y);
-        QK_UNROLL
-        for (int r = 0; r < count; r++)
-            a[r] += QK_TILE * digits;
+            QK_TIER(add_part)(w, record.scales + half * count, record.sums + half * count, group, (t << split) + half, count, dots + half * count, y);
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t group,
-                                                                      const int bits, const int count, v16 *y)
+static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits *w, const char *values, int64_t group, const int bits,
+                                                                      const int count, v16 *y)
 {
-    const qk_nbits *w = args->w;
     int split = w->block_size == 16;
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
     const v16i mask = v16i_set1((1 << bits) - 1);
@@ -86,7 +92,7 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
         for (int half = 0; half < 2; half++) {
             at[half] = QK_TIER(block_of)(w, group, split ? 2 * t + half : t);
             v16 zero = QK_TIER(block_zero)(w, at[half]);
-            const float *a = (const float *)rows->values + (m * w->k_tiles + t) * QK_TILE + 16 * half;
+            const float *a = (const float *)values + t * count * QK_TILE + 16 * half;
             QK_UNROLL
             for (int r = 0; r < count; r++)
                 sum[half][r] = v16_zero();
@@ -102,7 +108,7 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
                     codes = v16i_shr(codes, 8);
                     QK_UNROLL
                     for (int r = 0; r < count; r++)
-                        sum[half][r] = v16_fma(v16_set1(a[r * w->k_tiles * QK_TILE + 4 * g + i]), value, sum[half][r]);
+                        sum[half][r] = v16_fma(v16_set1(a[r * QK_TILE + 4 * g + i]), value, sum[half][r]);
                 }
             }
         }
@@ -116,10 +122,11 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t group,
-                                                                     const int bits, const int digits, const int split, const int count)
+static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, int64_t m, int64_t group, const int bits,
+                                                                     const int digits, const int split, const int count)
 {
     const qk_nbits *w = args->w;
+    const char *a = args->scratch + m * w->k_tiles * qk_nbits_record(digits, split);
     int64_t column = group * QK_COLUMNS, size = qk_itemsize(args->dtype);
     int columns = (int)qk_min(QK_COLUMNS, w->n - column);
     v16 y[QK_MAX_ROWS];
@@ -127,27 +134,38 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
     for (int r = 0; r < count; r++)
         y[r] = v16_zero();
     if (digits)
-        QK_TIER(integer_rows)(args, rows, m, group, bits, digits, split, count, y);
+        QK_TIER(integer_rows)(w, a, group, bits, digits, split, count, y);
     else
-        QK_TIER(float_rows)(args, rows, m, group, bits, count, y);
+        QK_TIER(float_rows)(w, a, group, bits, count, y);
     v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
     QK_UNROLL
     for (int r = 0; r < count; r++)
         v16_store_as(args->dtype, (char *)args->y + ((m + r) * w->n + column) * size, args->bias ? v16_add(y[r], bias) : y[r], columns);
 }
 
+/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 4, 2 and 1. */
+static inline int QK_TIER(rows_from)(int64_t left) { return left >= QK_MAX_ROWS ? QK_MAX_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
 /* Row counts and forms as constants of the compiler; QK_MAX_ROWS is the tier's. */
 #define QK_FORM(name, bits, digits, split) \
-    static void QK_TIER(name)(const qk_nbits_args *args, const qk_nbits_rows *rows, int64_t m, int64_t last, int64_t group) \
+    static void QK_TIER(name)(const qk_nbits_args *args, int64_t g_first, int64_t g_last) \
     { \
-        for (; m + QK_MAX_ROWS <= last; m += QK_MAX_ROWS) \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, QK_MAX_ROWS); \
-        if (QK_MAX_ROWS > 4 && m + 4 <= last) \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 4), m += 4; \
-        if (QK_MAX_ROWS > 2 && m + 2 <= last) \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 2), m += 2; \
-        for (; m < last; m++) \
-            QK_TIER(some_rows)(args, rows, m, group, bits, digits, split, 1); \
+        int count = 0; \
+        for (int64_t m = 0; m < args->m; m += count) { \
+            count = QK_TIER(rows_from)(args->m - m); \
+            if (count == QK_MAX_ROWS) \
+                for (int64_t group = g_first; group < g_last; group++) \
+                    QK_TIER(some_rows)(args, m, group, bits, digits, split, QK_MAX_ROWS); \
+            else if (count == 4) \
+                for (int64_t group = g_first; group < g_last; group++) \
+                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 4); \
+            else if (count == 2) \
+                for (int64_t group = g_first; group < g_last; group++) \
+                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 2); \
+            else \
+                for (int64_t group = g_first; group < g_last; group++) \
+                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 1); \
+        } \
     }
 QK_FORM(q2_f32, 2, 0, 0)
 QK_FORM(q2_int8, 2, 1, 0)
@@ -165,31 +183,31 @@ QK_FORM(q8_int16, 8, 2, 0)
 QK_FORM(q8_int8_block16, 8, 1, 1)
 QK_FORM(q8_int16_block16, 8, 2, 1)
 
-static void QK_TIER(multiply)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t m_first, int64_t m_last, int64_t g_first, int64_t g_last)
+static void QK_TIER(multiply)(const qk_nbits_args *args, int64_t g_first, int64_t g_last)
 {
-    static void (*const forms[3][3][2])(const qk_nbits_args *, const qk_nbits_rows *, int64_t, int64_t, int64_t) = {
+    static void (*const forms[3][3][2])(const qk_nbits_args *, int64_t, int64_t) = {
         {{QK_TIER(q2_f32), QK_TIER(q2_f32)}, {QK_TIER(q2_int8), QK_TIER(q2_int8_block16)}, {QK_TIER(q2_int16), QK_TIER(q2_int16_block16)}},
         {{QK_TIER(q4_f32), QK_TIER(q4_f32)}, {QK_TIER(q4_int8), QK_TIER(q4_int8_block16)}, {QK_TIER(q4_int16), QK_TIER(q4_int16_block16)}},
         {{QK_TIER(q8_f32), QK_TIER(q8_f32)}, {QK_TIER(q8_int8), QK_TIER(q8_int8_block16)}, {QK_TIER(q8_int16), QK_TIER(q8_int16_block16)}}};
-    for (int64_t group = g_first; group < g_last; group++)
-        forms[args->w->bits / 4][args->activations][args->w->block_size == 16](args, &rows, m_first, m_last, group);
+    forms[args->w->bits / 4][args->activations][args->w->block_size == 16](args, g_first, g_last);
 }
 
 /* One part of a row to integers. A scale that is not finite (an infinity or a NaN among the activations) makes the row NaN. */
-static inline void QK_TIER(quantize_part)(const v16 *a, int count, int digits, int32_t factor, int8_t *q, float *scale, int32_t *sum)
+static inline __attribute__((always_inline)) void QK_TIER(quantize_part)(const v16 *a, const int count, const int digits, int32_t factor, int8_t *q,
+                                                                         float *scale, int32_t *sum)
 {
-    v16i largest = v16i_set1(0), total = v16i_set1(0);
-    for (int i = 0; i < count; i++)
-        largest = v16i_max(largest, v16_as_i(v16_abs(a[i]))); /* as integers, so that a NaN is the largest of all */
-    int32_t lanes[16];
-    v16i_store(lanes, largest);
-    for (int l = 1; l < 16; l++)
-        lanes[0] = lanes[l] > lanes[0] ? lanes[l] : lanes[0];
-    v16 limit = v16_set1(digits == 2 ? 32512.0f : 127.0f), most = v16i_as_f(v16i_set1(lanes[0]));
+    v16i largest = v16_as_i(v16_abs(a[0])), total = v16i_set1(0); /* as integers, so that a NaN is the largest of all */
+    if (count == 2)
+        largest = v16i_max(largest, v16_as_i(v16_abs(a[1])));
+    int32_t bits = v16i_reduce_max(largest);
+    float limit = digits == 2 ? 32512.0f : 127.0f, most;
+    memcpy(&most, &bits, 4);
     /* not below the smallest normal number, so that its inverse is finite */
-    v16 s = v16_max(v16_div(most, limit), v16_set1(0x1p-126f)), inverse = v16_div(v16_set1(1.0f), s);
+    float s = most / limit > 0x1p-126f ? most / limit : 0x1p-126f;
+    v16 inverse = v16_set1(1.0f / s);
+    QK_UNROLL
     for (int i = 0; i < count; i++) {
-        v16i value = v16_to_i(v16_min(v16_max(v16_mul(a[i], inverse), v16_neg(limit)), limit));
+        v16i value = v16_to_i(v16_min(v16_max(v16_mul(a[i], inverse), v16_set1(-limit)), v16_set1(limit)));
         total = v16i_add(total, value);
         if (digits == 2) {
             v16i high = v16i_sra(v16i_add(value, v16i_set1(128)), 8);
@@ -198,39 +216,70 @@ static inline void QK_TIER(quantize_part)(const v16 *a, int count, int digits, i
         } else
             v16i_store_u8(q + 16 * i, value);
     }
-    v16i_store(lanes, total);
-    for (int l = 1; l < 16; l++)
-        lanes[0] += lanes[l];
-    *sum = factor * lanes[0];
-    v16_store_n(scale, v16_select(v16_lt(most, v16_set1(INFINITY)), s, v16_set1(NAN)), 1);
+    *sum = factor * v16i_reduce_add(total);
+    *scale = most < INFINITY ? s : NAN;
 }
 
-static void QK_TIER(prepare)(const qk_nbits_args *args, qk_nbits_rows rows, int64_t first, int64_t last)
+/* Row m, r-th of count that lie together. */
+static inline __attribute__((always_inline)) void QK_TIER(prepare_row)(const qk_nbits_args *args, int64_t m, int r, int count, const int dtype,
+                                                                       const int digits, const int split)
 {
     const qk_nbits *w = args->w;
-    int split = w->block_size == 16, digits = args->activations;
     int32_t factor = w->zp_kind == QK_ZP_DEFAULT ? -(1 << (w->bits - 1)) : 1;
-    for (int64_t m = first; m < last; m++)
-        for (int64_t t = 0; t < w->k_tiles; t++) {
-            v16 a[2];
-            for (int half = 0; half < 2; half++) {
-                int64_t k = t * QK_TILE + 16 * half;
-                int n = (int)qk_min(16, qk_max(0, w->k - k));
-                a[half] = n ? v16_load_as(args->dtype, (const char *)args->a + (m * w->k + k) * qk_itemsize(args->dtype), n) : v16_zero();
-            }
-            int64_t at = m * w->k_tiles + t;
-            if (!digits) {
-                v16_store((float *)rows.values + at * QK_TILE, a[0]);
-                v16_store((float *)rows.values + at * QK_TILE + 16, a[1]);
-                continue;
-            }
-            int8_t *q = (int8_t *)rows.values + at * QK_TILE * digits;
-            if (split)
-                for (int half = 0; half < 2; half++)
-                    QK_TIER(quantize_part)(a + half, 1, digits, factor, q + 16 * half, rows.scales + 2 * at + half, rows.sums + 2 * at + half);
-            else
-                QK_TIER(quantize_part)(a, 2, digits, factor, q, rows.scales + at, rows.sums + at);
+    int64_t record = qk_nbits_record(digits, split);
+    const char *row = (const char *)args->a + m * w->k * qk_itemsize(dtype);
+    char *to = args->scratch + (m - r) * w->k_tiles * record;
+    for (int64_t t = 0; t < w->k_tiles; t++, to += count * record) {
+        v16 a[2];
+        int64_t k = t * QK_TILE;
+        if (k + QK_TILE <= w->k) {
+            a[0] = v16_load_as(dtype, row + k * qk_itemsize(dtype), 16);
+            a[1] = v16_load_as(dtype, row + (k + 16) * qk_itemsize(dtype), 16);
+        } else {
+            a[0] = v16_load_as(dtype, row + k * qk_itemsize(dtype), (int)qk_min(16, w->k - k));
+            a[1] = k + 16 < w->k ? v16_load_as(dtype, row + (k + 16) * qk_itemsize(dtype), (int)(w->k - k - 16)) : v16_zero();
         }
+        if (!digits) {
+            v16_store((float *)to + r * QK_TILE, a[0]);
+            v16_store((float *)to + r * QK_TILE + 16, a[1]);
+            continue;
+        }
+        int8_t *q = (int8_t *)to + r * digits * QK_TILE;
+        float *scales = (float *)(to + count * digits * QK_TILE) + r;
+        int32_t *sums = (int32_t *)(scales + (count << split));
+        if (split) {
+            QK_TIER(quantize_part)(a, 1, digits, factor, q, scales, sums);
+            QK_TIER(quantize_part)(a + 1, 1, digits, factor, q + 16, scales + count, sums + count);
+        } else
+            QK_TIER(quantize_part)(a, 2, digits, factor, q, scales, sums);
+    }
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(prepare_rows)(const qk_nbits_args *args, int64_t first, int64_t last, const int dtype)
+{
+    int split = args->w->block_size == 16;
+    for (int64_t m = 0, count; m < last; m += count) {
+        count = QK_TIER(rows_from)(args->m - m);
+        for (int64_t row = qk_max(m, first); row < qk_min(m + count, last); row++) {
+            int r = (int)(row - m), c = (int)count;
+            if (args->activations == QK_ACT_F32)
+                QK_TIER(prepare_row)(args, row, r, c, dtype, 0, 0);
+            else if (args->activations == QK_ACT_INT8)
+                split ? QK_TIER(prepare_row)(args, row, r, c, dtype, 1, 1) : QK_TIER(prepare_row)(args, row, r, c, dtype, 1, 0);
+            else
+                split ? QK_TIER(prepare_row)(args, row, r, c, dtype, 2, 1) : QK_TIER(prepare_row)(args, row, r, c, dtype, 2, 0);
+        }
+    }
+}
+
+static void QK_TIER(prepare)(const qk_nbits_args *args, int64_t first, int64_t last)
+{
+    if (args->dtype == QK_F32)
+        QK_TIER(prepare_rows)(args, first, last, QK_F32);
+    else if (args->dtype == QK_F16)
+        QK_TIER(prepare_rows)(args, first, last, QK_F16);
+    else
+        QK_TIER(prepare_rows)(args, first, last, QK_BF16);
 }
 
 /* Smallest and largest of a block of one weight row; 1 if one of them is not finite. */
@@ -317,4 +366,4 @@ static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int 
     return bad;
 }
 
-const qk_nbits_table QK_TIER(matmul_nbits_kernels) = {QK_MAX_ROWS, QK_TIER(prepare), QK_TIER(multiply), QK_TIER(quantize)};
+const qk_nbits_table QK_TIER(matmul_nbits_kernels) = {QK_TIER(prepare), QK_TIER(multiply), QK_TIER(quantize)};

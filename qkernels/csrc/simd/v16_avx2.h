@@ -200,6 +200,22 @@ static inline float v16_reduce_max(v16 a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
+static inline int32_t v16i_reduce_max(v16i a)
+{
+    __m256i b = _mm256_max_epi32(a.lo, a.hi);
+    __m128i c = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0x4E));
+    return _mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
+}
+
+static inline int32_t v16i_reduce_add(v16i a)
+{
+    __m256i b = _mm256_add_epi32(a.lo, a.hi);
+    __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
+}
+
 /* lane i = v16_reduce_add(a[i]): the same additions, transposed while they are made. x + y with x = (a.low, b.high) and
  * y = (a.high, b.low) sums the halves of a and of b at once. */
 static inline __m256 v16_reduce_add_8_(const v16 *a)

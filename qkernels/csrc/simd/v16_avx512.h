@@ -102,6 +102,22 @@ static inline float v16_reduce_max(v16 a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
+static inline int32_t v16i_reduce_max(v16i a)
+{
+    __m256i b = _mm256_max_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    __m128i c = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0x4E));
+    return _mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
+}
+
+static inline int32_t v16i_reduce_add(v16i a)
+{
+    __m256i b = _mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64(a, 1));
+    __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xB1)));
+}
+
 /* the first additions of v16_reduce_add: lanes 0 to 7 of x, lanes 8 to 15 of y; x + y with x = (a.low, b.high) and y = (a.high, b.low) */
 static inline v16 v16_halves(v16 x, v16 y) { return v16_add(_mm512_mask_blend_ps(0xFF00, x, y), _mm512_shuffle_f32x4(x, y, 0x4E)); }
 /* the other ones, transposed while they are made: lane i is the sum of half i, of a pair's first, then its second */

@@ -158,6 +158,18 @@ static inline float v16_reduce_max(v16 a)
         for (int l = 0; l < h; l++) a.f[l] = a.f[l] > a.f[l + h] ? a.f[l] : a.f[l + h];
     return a.f[0];
 }
+
+static inline int32_t v16i_reduce_max(v16i a)
+{
+    for (int l = 1; l < 16; l++) a.i[0] = a.i[l] > a.i[0] ? a.i[l] : a.i[0];
+    return a.i[0];
+}
+
+static inline int32_t v16i_reduce_add(v16i a)
+{
+    for (int l = 1; l < 16; l++) a.i[0] += a.i[l];
+    return a.i[0];
+}
 /* lane i = v16_reduce_add(a[i]) */
 static inline v16 v16_reduce_add_16(const v16 *a) { v16 r; V16_EACH r.f[l] = v16_reduce_add(a[l]); return r; }
 
