@@ -21,7 +21,7 @@ QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, int quick, v16 a, v1
     case QK_NEG: return v16_neg(a);
     case QK_SQRT: return v16_sqrt(a);
     case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(QK_F32, 0, a, alpha), b);
-    default: return quick ? QK_TIER(quick_function)(function, dtype, a, b) : QK_TIER(function)(function, dtype, a, b);
+    default: return quick ? QK_TIER(quick_function)(function, a, b) : QK_TIER(function)(function, dtype, a, b);
     }
 }
 
