@@ -47,6 +47,11 @@ static inline d16 d16_select_lt(d16 a, d16 b, d16 x, d16 y)
 {
     D16_QUARTERS(_mm256_blendv_pd(y.q[i], x.q[i], _mm256_cmp_pd(a.q[i], b.q[i], _CMP_LT_OQ)))
 }
+static inline d16 d16_sixteenths_power(d16 x) { D16_QUARTERS(_mm256_castsi256_pd(_mm256_slli_epi64(_mm256_srli_epi64(_mm256_castpd_si256(x.q[i]), 4), 52))) }
+static inline d16 d16_sixteenths_lookup(const double *table, d16 x)
+{
+    D16_QUARTERS(_mm256_i64gather_pd(table, _mm256_and_si256(_mm256_castpd_si256(x.q[i]), _mm256_set1_epi64x(15)), 8))
+}
 static inline double d16_reduce_add(d16 a)
 {
     __m256d c = _mm256_add_pd(_mm256_add_pd(a.q[0], a.q[2]), _mm256_add_pd(a.q[1], a.q[3]));

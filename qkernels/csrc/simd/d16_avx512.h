@@ -39,6 +39,16 @@ static inline d16 d16_select_lt(d16 a, d16 b, d16 x, d16 y)
     return D16_BOTH(_mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.lo, b.lo, _CMP_LT_OQ), y.lo, x.lo),
                     _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.hi, b.hi, _CMP_LT_OQ), y.hi, x.hi));
 }
+static inline d16 d16_sixteenths_power(d16 x)
+{
+    return D16_BOTH(_mm512_castsi512_pd(_mm512_slli_epi64(_mm512_srli_epi64(_mm512_castpd_si512(x.lo), 4), 52)),
+                    _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_srli_epi64(_mm512_castpd_si512(x.hi), 4), 52)));
+}
+static inline d16 d16_sixteenths_lookup(const double *table, d16 x)
+{
+    __m512d low = _mm512_loadu_pd(table), high = _mm512_loadu_pd(table + 8);
+    return D16_BOTH(_mm512_permutex2var_pd(low, _mm512_castpd_si512(x.lo), high), _mm512_permutex2var_pd(low, _mm512_castpd_si512(x.hi), high));
+}
 static inline double d16_reduce_add(d16 a)
 {
     __m512d b = _mm512_add_pd(a.lo, a.hi);

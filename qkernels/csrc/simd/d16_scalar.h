@@ -54,6 +54,22 @@ static inline d16 d16_shr52(d16 a)
     memcpy(&a, u, sizeof a);
     return a;
 }
+/* of x = 0x1.8p48 + 1023 + n + j/16, n whole and j in 0..15: 2^n, and table[j] */
+static inline d16 d16_sixteenths_power(d16 x)
+{
+    uint64_t u[16];
+    memcpy(u, &x, sizeof x);
+    D16_EACH u[l] = u[l] >> 4 << 52;
+    memcpy(&x, u, sizeof x);
+    return x;
+}
+static inline d16 d16_sixteenths_lookup(const double *table, d16 x)
+{
+    uint64_t u[16];
+    memcpy(u, &x, sizeof x);
+    D16_EACH x.f[l] = table[u[l] & 15];
+    return x;
+}
 /* the sum of all lanes: i and i+8, then i and i+4, i+2, i+1 */
 static inline double d16_reduce_add(d16 a)
 {
