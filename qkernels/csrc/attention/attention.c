@@ -11,11 +11,15 @@ static int64_t thread_scratch(const qk_attention_args *a)
     return QK_ATTENTION_ROWS * (d + QK_ATTENTION_PIECE + 2 * dv + 4) + QK_ATTENTION_PIECE * (d + dv);
 }
 
-static int is_split(const qk_attention_args *a) { return qk_attention_blocks(a) <= 1; }
+/* few rows, or too few blocks of them to keep all threads at work */
+static int is_split(const qk_attention_args *a, int threads)
+{
+    return qk_attention_blocks(a) <= 1 && (qk_attention_rows(a) <= 32 || a->batch * a->kv_heads < 2 * threads);
+}
 
 int64_t qk_attention_scratch(const qk_attention_args *a, int threads)
 {
-    int64_t partials = is_split(a) ? a->batch * a->kv_heads * qk_attention_pieces(a) * qk_attention_partial(a) : 0;
+    int64_t partials = is_split(a, threads) ? a->batch * a->kv_heads * qk_attention_pieces(a) * qk_attention_partial(a) : 0;
     return threads * thread_scratch(a) + partials;
 }
 
@@ -26,7 +30,7 @@ void qk_attention(int isa, int threads, const qk_attention_args *a, float *scrat
     int64_t fresh = a->new_k ? heads * a->rows : 0, rows = a->batch * a->heads * a->rows;
     int64_t pieces = heads * qk_attention_pieces(a), blocks = heads * qk_attention_blocks(a);
     float *partials = scratch + threads * each;
-    int split = is_split(a);
+    int split = is_split(a, threads);
     if (threads == 1) {
         table->append(a, scratch, 0, fresh);
         if (split) {
@@ -47,7 +51,7 @@ void qk_attention(int isa, int threads, const qk_attention_args *a, float *scrat
 #pragma omp barrier
         }
         if (split) {
-            /* runs of one head's pieces, since a piece fetches the next one's keys ahead */
+            /* runs of one head's pieces, which lie one behind the other */
 #pragma omp for schedule(dynamic, 4)
             for (int64_t t = 0; t < pieces; t++)
                 table->piece(a, own, partials, t);

@@ -102,19 +102,60 @@ static inline float v16_reduce_max(v16 a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* lane i = v16_reduce_add(a[i]): the same additions, transposed while they are made. x + y with x = (a.low, b.high) and
- * y = (a.high, b.low) sums the halves of a and of b at once. */
-static inline v16 v16_reduce_add_16(const v16 *a)
+/* the first additions of v16_reduce_add: lanes 0 to 7 of x, lanes 8 to 15 of y; x + y with x = (a.low, b.high) and y = (a.high, b.low) */
+static inline v16 v16_halves(v16 x, v16 y) { return v16_add(_mm512_mask_blend_ps(0xFF00, x, y), _mm512_shuffle_f32x4(x, y, 0x4E)); }
+/* the other ones, transposed while they are made: lane i is the sum of half i, of a pair's first, then its second */
+static inline v16 v16_reduce_halves(const v16 *a)
 {
-    v16 b[8], c[4], d[2];
+    v16 c[4], d[2];
     for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 2; j++) {
-            v16 x = a[i + 8 * j], y = a[i + 8 * j + 4];
-            b[2 * i + j] = v16_add(_mm512_mask_blend_ps(0xFF00, x, y), _mm512_shuffle_f32x4(x, y, 0x4E));
-        }
-    for (int i = 0; i < 4; i++)
-        c[i] = v16_add(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88), _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xDD));
+        c[i] = v16_add(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88), _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
     for (int i = 0; i < 2; i++)
         d[i] = v16_add(_mm512_mask_blend_ps(0xCCCC, c[2 * i], c[2 * i + 1]), _mm512_shuffle_ps(c[2 * i], c[2 * i + 1], 0x4E));
-    return v16_add(_mm512_shuffle_ps(d[0], d[1], 0x88), _mm512_shuffle_ps(d[0], d[1], 0xDD));
+    v16 e = v16_add(_mm512_shuffle_ps(d[0], d[1], 0x88), _mm512_shuffle_ps(d[0], d[1], 0xDD));
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), e);
+}
+
+/* lane i = v16_reduce_add(a[i]) */
+static inline v16 v16_reduce_add_16(const v16 *a)
+{
+    v16 b[8];
+    for (int i = 0; i < 8; i++)
+        b[i] = v16_halves(a[2 * i], a[2 * i + 1]);
+    return v16_reduce_halves(b);
+}
+
+/* 32 int16 */
+static inline v16i v16i_load_i8_i16(const void *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
+static inline v16i v16i_dot_i16(v16i sum, v16i a, v16i b) { return _mm512_dpwssd_epi32(sum, a, b); }
+/* the order: 0 to 7 and 16 to 23 in a, the others in b */
+static inline void v16i_zip_i8(const void *p, const void *q, v16i *a, v16i *b)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)p), y = _mm256_loadu_si256((const __m256i *)q);
+    *a = _mm512_cvtepi8_epi16(_mm256_unpacklo_epi8(x, y));
+    *b = _mm512_cvtepi8_epi16(_mm256_unpackhi_epi8(x, y));
+}
+static inline void v16i_unzip(v16i a, v16i b, v16i *first, v16i *second)
+{
+    *first = _mm512_shuffle_i64x2(a, b, 0x44);
+    *second = _mm512_shuffle_i64x2(a, b, 0xEE);
+}
+static inline v16i v16i_reduce_add_16(const v16i *a)
+{
+    v16i b[8];
+    v16 c[4], d[2];
+    for (int i = 0; i < 8; i++) {
+        v16i x = a[2 * i], y = a[2 * i + 1];
+        b[i] = v16i_add(_mm512_mask_blend_epi32(0xFF00, x, y), _mm512_shuffle_i32x4(x, y, 0x4E));
+    }
+    for (int i = 0; i < 4; i++) {
+        v16i x = b[2 * i], y = b[2 * i + 1];
+        c[i] = v16i_as_f(v16i_add(_mm512_shuffle_i32x4(x, y, 0x88), _mm512_shuffle_i32x4(x, y, 0xDD)));
+    }
+    for (int i = 0; i < 2; i++) {
+        v16 x = c[2 * i], y = c[2 * i + 1];
+        d[i] = v16i_as_f(v16i_add(v16_as_i(_mm512_mask_blend_ps(0xCCCC, x, y)), v16_as_i(_mm512_shuffle_ps(x, y, 0x4E))));
+    }
+    v16i e = v16i_add(v16_as_i(_mm512_shuffle_ps(d[0], d[1], 0x88)), v16_as_i(_mm512_shuffle_ps(d[0], d[1], 0xDD)));
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), e);
 }

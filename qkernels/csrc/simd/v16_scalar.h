@@ -160,4 +160,34 @@ static inline float v16_reduce_max(v16 a)
 }
 /* lane i = v16_reduce_add(a[i]) */
 static inline v16 v16_reduce_add_16(const v16 *a) { v16 r; V16_EACH r.f[l] = v16_reduce_add(a[l]); return r; }
+
+/* v16i as 32 int16, two in a lane, the first one low */
+static inline v16i v16i_load_i8_i16(const void *p) { int16_t h[32]; v16i r; for (int i = 0; i < 32; i++) h[i] = ((const int8_t *)p)[i]; memcpy(&r, h, sizeof r); return r; }
+/* sum + the two products of each lane; only -32768 squared twice is more than a lane holds */
+static inline v16i v16i_dot_i16(v16i sum, v16i a, v16i b)
+{
+    int16_t x[32], y[32];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    V16_EACH sum.i[l] += x[2 * l] * y[2 * l] + x[2 * l + 1] * y[2 * l + 1];
+    return sum;
+}
+/* 32 lanes of pairs (p[i], q[i]) in the tier's order, and lanes of that order as i = 0 ... 15 and 16 ... 31 */
+static inline void v16i_zip_i8(const void *p, const void *q, v16i *a, v16i *b)
+{
+    int16_t h[64];
+    for (int i = 0; i < 32; i++)
+        h[2 * i] = ((const int8_t *)p)[i], h[2 * i + 1] = ((const int8_t *)q)[i];
+    memcpy(a, h, sizeof *a);
+    memcpy(b, h + 32, sizeof *b);
+}
+static inline void v16i_unzip(v16i a, v16i b, v16i *first, v16i *second) { *first = a; *second = b; }
+/* lane i = the sum of the lanes of a[i] */
+static inline v16i v16i_reduce_add_16(const v16i *a)
+{
+    v16i r = {{0}};
+    for (int i = 0; i < 16; i++)
+        V16_EACH r.i[i] += a[i].i[l];
+    return r;
+}
 #undef V16_EACH
