@@ -5,7 +5,10 @@
 #include "elementwise/functions.h"
 
 /* has_quick: there is an approximation for 16-bit types that v16_is_near_tie can judge */
-QK_FOLDED int QK_TIER(has_quick)(int op, int dtype) { return dtype != QK_F32 && (op == QK_SIGMOID || op == QK_SILU || op == QK_SWISH || op == QK_FUNCTION); }
+QK_FOLDED int QK_TIER(has_quick)(int op, int dtype)
+{
+    return dtype != QK_F32 && (op == QK_SIGMOID || op == QK_SILU || op == QK_SWISH || op == QK_FUNCTION);
+}
 
 QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, int quick, v16 a, v16 b, float alpha, int function)
 {

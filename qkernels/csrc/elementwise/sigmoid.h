@@ -8,8 +8,9 @@
  * not below 2^-100. For x in [-200, 30], x_lo may be null. */
 QK_FOLDED v16 QK_TIER(exp_parts)(v16 x, const v16 *x_lo, v16 *q, v16 *n_j, v16 *power, v16i *j)
 {
-    static const float t[16] = {0x1.000000p+0f, 0x1.ea4afap-1f, 0x1.d5818ep-1f, 0x1.c199bep-1f, 0x1.ae89fap-1f, 0x1.9c4918p-1f, 0x1.8ace54p-1f, 0x1.7a1148p-1f,
-                                0x1.6a09e6p-1f, 0x1.5ab07ep-1f, 0x1.4bfdaep-1f, 0x1.3dea64p-1f, 0x1.306fe0p-1f, 0x1.2387a6p-1f, 0x1.172b84p-1f, 0x1.0b5586p-1f};
+    static const float t[16] = {0x1.000000p+0f, 0x1.ea4afap-1f, 0x1.d5818ep-1f, 0x1.c199bep-1f, 0x1.ae89fap-1f, 0x1.9c4918p-1f,
+                                0x1.8ace54p-1f, 0x1.7a1148p-1f, 0x1.6a09e6p-1f, 0x1.5ab07ep-1f, 0x1.4bfdaep-1f, 0x1.3dea64p-1f,
+                                0x1.306fe0p-1f, 0x1.2387a6p-1f, 0x1.172b84p-1f, 0x1.0b5586p-1f};
     v16 shift = v16_set1(0x1.8p19f + 127.0f), shifted = v16_fma(x, v16_set1(0x1.715476p+0f), shift); /* its last bits count sixteenths */
     *j = v16_as_i(shifted);
     *n_j = v16_sub(shifted, shift);

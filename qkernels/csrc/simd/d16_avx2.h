@@ -22,6 +22,7 @@ static inline d16 d16_of(v16 a)
     r.q[3] = _mm256_cvtps_pd(_mm256_extractf128_ps(a.hi, 1));
     return r;
 }
+static inline d16 d16_load_f(const float *p) { D16_QUARTERS(_mm256_cvtps_pd(_mm_loadu_ps(p + 4 * i))) }
 static inline v16 d16_to_f(d16 a)
 {
     v16 r;

@@ -9,6 +9,7 @@ typedef struct { __m512d lo, hi; } d16;
 
 static inline d16 d16_set1(double x) { return D16_BOTH(_mm512_set1_pd(x), _mm512_set1_pd(x)); }
 static inline d16 d16_of(v16 a) { return D16_BOTH(_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1))); }
+static inline d16 d16_load_f(const float *p) { return D16_BOTH(_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_cvtps_pd(_mm256_loadu_ps(p + 8))); }
 static inline v16 d16_to_f(d16 a) { return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a.lo)), _mm512_cvtpd_ps(a.hi), 1); }
 static inline d16 d16_add(d16 a, d16 b) { return D16_BOTH(_mm512_add_pd(a.lo, b.lo), _mm512_add_pd(a.hi, b.hi)); }
 static inline d16 d16_sub(d16 a, d16 b) { return D16_BOTH(_mm512_sub_pd(a.lo, b.lo), _mm512_sub_pd(a.hi, b.hi)); }

@@ -28,8 +28,9 @@ static inline d16 d16_within(double least, double most, d16 x) { return d16_min(
  * For |x| <= 700. */
 QK_FOLDED d16 d16_exp_reduced(d16 x, d16 *power)
 {
-    static const double t[16] = {0x1.0000000000000p+0, 0x1.0b5586cf9890fp+0, 0x1.172b83c7d517bp+0, 0x1.2387a6e756238p+0, 0x1.306fe0a31b715p+0, 0x1.3dea64c123422p+0,
-                                 0x1.4bfdad5362a27p+0, 0x1.5ab07dd485429p+0, 0x1.6a09e667f3bcdp+0, 0x1.7a11473eb0187p+0, 0x1.8ace5422aa0dbp+0, 0x1.9c49182a3f090p+0,
+    static const double t[16] = {0x1.0000000000000p+0, 0x1.0b5586cf9890fp+0, 0x1.172b83c7d517bp+0, 0x1.2387a6e756238p+0,
+                                 0x1.306fe0a31b715p+0, 0x1.3dea64c123422p+0, 0x1.4bfdad5362a27p+0, 0x1.5ab07dd485429p+0,
+                                 0x1.6a09e667f3bcdp+0, 0x1.7a11473eb0187p+0, 0x1.8ace5422aa0dbp+0, 0x1.9c49182a3f090p+0,
                                  0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0, 0x1.ea4afa2a490dap+0};
     static const double g[] = {0x1.fffffffdba6e6p-2, 0x1.555555546a851p-3, 0x1.55573d6845501p-5, 0x1.111250c550837p-7};
     d16 shift = d16_set1(0x1.8p48 + 1023.0), shifted = d16_fma(x, d16_set1(0x1.71547652b82fep+0), shift); /* its last bits count sixteenths */

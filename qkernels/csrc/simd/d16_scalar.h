@@ -23,6 +23,7 @@ typedef struct { double f[16]; } d16;
 
 static inline d16 d16_set1(double x) { d16 r; D16_EACH r.f[l] = x; return r; }
 static inline d16 d16_of(v16 a) { d16 r; D16_EACH r.f[l] = (double)a.f[l]; return r; }
+static inline d16 d16_load_f(const float *p) { d16 r; D16_EACH r.f[l] = (double)p[l]; return r; }
 static inline v16 d16_to_f(d16 a) { v16 r; D16_EACH r.f[l] = (float)a.f[l]; return r; } /* nearest even */
 static inline d16 d16_add(d16 a, d16 b) { D16_EACH a.f[l] += b.f[l]; return a; }
 static inline d16 d16_sub(d16 a, d16 b) { D16_EACH a.f[l] -= b.f[l]; return a; }
