@@ -1,10 +1,14 @@
 /* The body of elementwise, once for all tiers. */
 #include "elementwise/elementwise.h"
-#include "elementwise/functions.h"
 #include "elementwise/sigmoid.h"
 
+#include "elementwise/functions.h"
+
 /* has_quick: there is an approximation for 16-bit types that v16_is_near_tie can judge */
-QK_FOLDED int QK_TIER(has_quick)(int op, int dtype) { return dtype != QK_F32 && (op == QK_SIGMOID || op == QK_SILU || op == QK_SWISH); }
+QK_FOLDED int QK_TIER(has_quick)(int op, int dtype)
+{
+    return dtype != QK_F32 && (op == QK_SIGMOID || op == QK_SILU || op == QK_SWISH || op == QK_FUNCTION);
+}
 
 QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, int quick, v16 a, v16 b, float alpha, int function)
 {
@@ -20,7 +24,7 @@ QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, int quick, v16 a, v1
     case QK_NEG: return v16_neg(a);
     case QK_SQRT: return v16_sqrt(a);
     case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(QK_F32, 0, a, alpha), b);
-    default: return QK_TIER(function)(function, dtype, a, b);
+    default: return quick ? QK_TIER(quick_function)(function, a, b) : QK_TIER(function)(function, dtype, a, b);
     }
 }
 

@@ -8,8 +8,9 @@
  * not below 2^-100. For x in [-200, 30], x_lo may be null. */
 QK_FOLDED v16 QK_TIER(exp_parts)(v16 x, const v16 *x_lo, v16 *q, v16 *n_j, v16 *power, v16i *j)
 {
-    static const float t[16] = {0x1.000000p+0f, 0x1.ea4afap-1f, 0x1.d5818ep-1f, 0x1.c199bep-1f, 0x1.ae89fap-1f, 0x1.9c4918p-1f, 0x1.8ace54p-1f, 0x1.7a1148p-1f,
-                                0x1.6a09e6p-1f, 0x1.5ab07ep-1f, 0x1.4bfdaep-1f, 0x1.3dea64p-1f, 0x1.306fe0p-1f, 0x1.2387a6p-1f, 0x1.172b84p-1f, 0x1.0b5586p-1f};
+    static const float t[16] = {0x1.000000p+0f, 0x1.ea4afap-1f, 0x1.d5818ep-1f, 0x1.c199bep-1f, 0x1.ae89fap-1f, 0x1.9c4918p-1f,
+                                0x1.8ace54p-1f, 0x1.7a1148p-1f, 0x1.6a09e6p-1f, 0x1.5ab07ep-1f, 0x1.4bfdaep-1f, 0x1.3dea64p-1f,
+                                0x1.306fe0p-1f, 0x1.2387a6p-1f, 0x1.172b84p-1f, 0x1.0b5586p-1f};
     v16 shift = v16_set1(0x1.8p19f + 127.0f), shifted = v16_fma(x, v16_set1(0x1.715476p+0f), shift); /* its last bits count sixteenths */
     *j = v16_as_i(shifted);
     *n_j = v16_sub(shifted, shift);
@@ -25,19 +26,25 @@ QK_FOLDED v16 QK_TIER(exp_parts)(v16 x, const v16 *x_lo, v16 *q, v16 *n_j, v16 *
 QK_FOLDED v16 QK_TIER(larger_positive)(v16 a, v16 b) { return v16i_as_f(v16i_max(v16_as_i(a), v16_as_i(b))); }
 QK_FOLDED v16 QK_TIER(smaller_positive)(v16 a, v16 b) { return v16i_as_f(v16i_min(v16_as_i(a), v16_as_i(b))); }
 
-/* sigmoid(x) = (hi + lo) 2^n, n = floor(n_j). Outside [least, 30] x counts as its end, which is returned. x_lo may be null. */
-QK_FOLDED v16 QK_TIER(sigmoid_pair)(v16 x, const v16 *x_lo, float least, v16 *hi, v16 *lo, v16 *n_j)
+/* what T lacks of 2^-(j/16) */
+QK_FOLDED v16 QK_TIER(exp_parts_rest)(v16i j)
 {
     static const float t_lo[16] = {0x0.0p+0f,       0x1.52486cp-28f,  -0x1.822dbcp-28f, -0x1.3d56b2p-28f, -0x1.a94b14p-27f, 0x1.51f848p-28f,
                                    0x1.15506ep-28f, -0x1.829fd0p-26f, 0x1.9fcef4p-27f,  -0x1.5bd5ecp-28f, -0x1.593abcp-26f, 0x1.824684p-26f,
                                    0x1.4636e2p-26f, 0x1.ceac48p-26f,  -0x1.c15742p-28f, 0x1.9f3122p-26f};
+    return v16_lookup16(t_lo, j);
+}
+
+/* sigmoid(x) = (hi + lo) 2^n, n = floor(n_j). Outside [least, 30] x counts as its end, which is returned. x_lo may be null. */
+QK_FOLDED v16 QK_TIER(sigmoid_pair)(v16 x, const v16 *x_lo, float least, v16 *hi, v16 *lo, v16 *n_j)
+{
     v16 one = v16_set1(1.0f), q, power, inside = v16_min(v16_set1(30.0f), v16_max(v16_set1(least), x)), inside_lo;
     v16i j;
     if (x_lo)
         inside_lo = v16_select(v16_eq(inside, x), *x_lo, v16_zero());
     v16 t = QK_TIER(exp_parts)(inside, x_lo ? &inside_lo : NULL, &q, n_j, &power, &j);
     v16 large = QK_TIER(larger_positive)(power, t), sum = v16_add(power, t), rest = v16_sub(QK_TIER(smaller_positive)(power, t), v16_sub(sum, large));
-    v16 part = v16_fnma(t, q, v16_add(rest, v16_lookup16(t_lo, j))), below = v16_add(sum, part), below_lo = v16_sub(part, v16_sub(below, sum));
+    v16 part = v16_fnma(t, q, v16_add(rest, QK_TIER(exp_parts_rest)(j))), below = v16_add(sum, part), below_lo = v16_sub(part, v16_sub(below, sum));
     *hi = v16_div(one, below);
     *lo = v16_mul(v16_fnma(below_lo, *hi, v16_fnma(below, *hi, one)), *hi);
     return inside;
@@ -50,6 +57,17 @@ QK_FOLDED v16 QK_TIER(sigmoid_inverse)(v16 x, v16 *n_j)
     v16i j;
     t = QK_TIER(exp_parts)(v16_min(v16_set1(30.0f), v16_max(v16_set1(-120.0f), x)), NULL, &q, n_j, &power, &j);
     return v16_add(power, v16_fnma(t, q, t));
+}
+
+/* tanh(x) within a few units in the last place: (2^n - T + T q) / (2^n + T - T q) for 2 |x|, where 2^n - T is exact */
+QK_FOLDED v16 QK_TIER(quick_tanh)(v16 x)
+{
+    v16 q, n_j, power, a = v16_abs(x);
+    v16i j;
+    v16 t = QK_TIER(exp_parts)(v16_min(v16_set1(30.0f), v16_add(a, a)), NULL, &q, &n_j, &power, &j);
+    v16 above = v16_add(v16_sub(power, t), v16_sub(v16_mul(t, q), QK_TIER(exp_parts_rest)(j)));
+    v16 y = v16_div(above, v16_add(power, v16_fnma(t, q, t)));
+    return v16i_as_f(v16i_or(v16_as_i(y), v16i_and(v16_as_i(x), v16i_set1(INT32_MIN))));
 }
 
 /* factor * sigmoid(z) by way of double, for 16-bit types. sigmoid is never 1/2 but for 0: half of a tiny factor may be a tie. */

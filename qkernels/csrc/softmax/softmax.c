@@ -13,5 +13,6 @@ void qk_softmax(int isa, int threads, const qk_softmax_args *args)
     }
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int t = 0; t < threads; t++)
-        rows(args, args->rows * t / threads, args->rows * (t + 1) / threads, args->scratch ? args->scratch + t * qk_softmax_rows(args->n) * args->n : NULL);
+        rows(args, args->rows * t / threads, args->rows * (t + 1) / threads,
+             args->scratch ? args->scratch + t * qk_softmax_rows(args->n) * args->n : NULL);
 }

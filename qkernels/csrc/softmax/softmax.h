@@ -20,7 +20,7 @@ typedef struct {
 QK_DECLARE_TABLES(qk_softmax_table, softmax);
 
 /* how many rows are worked on together, pass by pass: each waits for the ends of reductions less often, and all stay in the first cache */
-static inline int64_t qk_softmax_rows(int64_t n) { return qk_max(1, qk_min(16, 4096 / n)); }
+static inline int64_t qk_softmax_rows(int64_t n) { return qk_max(1, qk_min(16, 2048 / n)); }
 
 void qk_softmax(int isa, int threads, const qk_softmax_args *args);
 

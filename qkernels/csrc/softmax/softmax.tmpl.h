@@ -29,11 +29,12 @@ QK_FOLDED float QK_TIER(softmax_max)(int dtype, const char *x, int64_t n)
  * e^x = 2^n (T + T q) with T = 2^(j/16). */
 static inline v16 QK_TIER(softmax_exp)(v16 x)
 {
-    static const float t[16] = {0x1.000000p+0f, 0x1.0b5586p+0f, 0x1.172b84p+0f, 0x1.2387a6p+0f, 0x1.306fe0p+0f, 0x1.3dea64p+0f, 0x1.4bfdaep+0f, 0x1.5ab07ep+0f,
-                                0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f, 0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
+    static const float t[16] = {0x1.000000p+0f, 0x1.0b5586p+0f, 0x1.172b84p+0f, 0x1.2387a6p+0f, 0x1.306fe0p+0f, 0x1.3dea64p+0f,
+                                0x1.4bfdaep+0f, 0x1.5ab07ep+0f, 0x1.6a09e6p+0f, 0x1.7a1148p+0f, 0x1.8ace54p+0f, 0x1.9c4918p+0f,
+                                0x1.ae89fap+0f, 0x1.c199bep+0f, 0x1.d5818ep+0f, 0x1.ea4afap+0f};
     v16 shift = v16_set1(0x1.8p19f);
     x = v16_max(v16_set1(-105.0f), x);
-    v16 shifted = v16_fma(x, v16_set1(0x1.715476p+0f), shift), n_j = v16_sub(shifted, shift); /* its last bits count sixteenths */
+    v16 shifted = v16_fma(x, v16_set1(0x1.715476p+0f), shift), n_j = v16_sub(shifted, shift);      /* its last bits count sixteenths */
     v16 r = v16_fnma(n_j, v16_set1(-0x1.05c610p-29f), v16_fnma(n_j, v16_set1(0x1.62e430p-1f), x)); /* the inner difference is exact */
     v16 q = v16_fma(v16_fma(v16_set1(0x1.555738p-3f), r, v16_set1(0x1.000222p-1f)), v16_mul(r, r), r), power = v16_lookup16(t, v16_as_i(shifted));
     return v16_scale2_floor(v16_fma(power, q, power), n_j);
