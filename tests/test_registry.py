@@ -41,7 +41,7 @@ def benchmarks():
             if not isinstance(node, ast.ClassDef):
                 continue
             timed = any(isinstance(f, ast.FunctionDef) and f.name.startswith(("time_", "track_")) for f in node.body)
-            if timed or "common.Compared" in map(ast.unparse, node.bases):
+            if timed or {"Compared", "common.Compared"} & set(map(ast.unparse, node.bases)):
                 for assignment in node.body:
                     if isinstance(assignment, ast.Assign) and ast.unparse(assignment.targets[0]) == "kernels":
                         names |= set(ast.literal_eval(assignment.value))
@@ -108,8 +108,8 @@ def _assert_signature(k, attributes, inputs, outputs, newest=True):
         ours = parameters[name].default
         if not newest or ours == default:
             continue
-        if default is ...:  # a required one may have a default of ours where Python's callers expect one
-            assert ours is inspect.Parameter.empty or (k.name, name) == ("matmul_nbits", "block_size")
+        if default is ...:
+            assert ours is inspect.Parameter.empty, f"{k.name}: {name}: a node must have it, ours is {ours}"
         elif default is None:
             assert ours in (None, 0), f"{k.name}: {name}: the schema has no default, ours is {ours}"
         else:

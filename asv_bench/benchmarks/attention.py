@@ -50,7 +50,8 @@ class Attention:
 class GroupQueryAttention(Compared):
     """A node of a decoder graph: rotation, append and attention, with the cache in a buffer that is written in place, or as tensors that are copied."""
 
-    kernels, family = ("group_query_attention",), "attention"
+    kernels = ("group_query_attention",)
+    family = "attention"
     params = [["512/512", "1/1024", "1/4096"], list(QWEN3), ["in place", "tensors"], Compared.THREADS, ["qkernels", "onnxruntime"]]
     param_names = ["rows/tokens", "model", "cache", "threads", "who"]
 
