@@ -1,8 +1,6 @@
 /* The body of the float product, once for all tiers. QK_ROWS x QK_GROUPS vectors of sums are what the tier's registers hold. */
 #include "matmul/matmul.h"
 
-enum { QK_TIER(AHEAD) = 128 };
-
 static inline __attribute__((always_inline)) v16 QK_TIER(load16)(const int dtype, const char *p)
 {
     return dtype == QK_F32 ? v16_load((const float *)p) : dtype == QK_F16 ? v16_load_f16((const uint16_t *)p) : v16_load_bf16((const uint16_t *)p);
@@ -26,22 +24,16 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_ma
         for (int64_t k = block; k < end; k += 16) {
             const float *x = a + k * rows;
             const char *w16 = b + k * k_bytes;
-            /* one row reads b from memory: what is wanted some 100 k later in these groups, or at the beginning of the next ones */
-            const char *ahead =
-                k + QK_TIER(AHEAD) < p->k ? w16 + QK_TIER(AHEAD) * k_bytes : w16 + (QK_TIER(AHEAD) - p->k) * k_bytes + groups * group_bytes;
             int count = (int)qk_min(16, end - k);
-            if (rows > 1) /* many rows are read from memory or the last cache, for each few groups */
-                QK_UNROLL
-                for (int r = 0; r < rows; r++)
-                    __builtin_prefetch(x + 16 * r + 1024);
+            /* many rows come from the last cache, for every four groups anew */
+            QK_UNROLL
+            for (int r = 0; r < rows && rows > 1; r++)
+                __builtin_prefetch(x + 16 * r + 1024);
             for (int i = 0; i < count; i++) {
                 v16 w[QK_GROUPS > 4 ? QK_GROUPS : 4];
                 QK_UNROLL
-                for (int g = 0; g < groups; g++) {
+                for (int g = 0; g < groups; g++)
                     w[g] = QK_TIER(load16)(dtype, w16 + i * k_bytes + g * group_bytes);
-                    if (rows == 1)
-                        __builtin_prefetch(ahead + i * k_bytes + g * group_bytes);
-                }
                 QK_UNROLL
                 for (int r = 0; r < rows; r++) {
                     v16 each = v16_set1(x[16 * r + i]);
