@@ -18,6 +18,7 @@ cdef cnp.ndarray float_input(object x, int allowed, str func, str arg)
 cdef cnp.ndarray same_float_input(object x, int code, str func, str arg)
 cdef cnp.ndarray int_input(object x, str func, str arg)
 cdef object shape_of(cnp.ndarray a)
+cdef bint has_shape(cnp.ndarray a, tuple expected) noexcept
 cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1
 cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg=*)
 cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str arg=*)

@@ -1,5 +1,11 @@
-"""Argument checks shared by all families. Everything here runs before the one nogil block of a call."""
+"""Argument checks shared by all families. Everything here runs before the one nogil block of a call.
+
+A call with good arguments stays in C here: no attribute is looked up and no object made but shapes. What is not plain goes the general way below."""
 cimport numpy as cnp
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from cpython.ref cimport Py_INCREF
 
 from qkernels cimport _runtime
 
@@ -12,6 +18,8 @@ import numpy as np
 cnp.import_array()
 
 cdef int _BF16_NUM = np.dtype(ml_dtypes.bfloat16).num
+cdef tuple _DTYPES = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+cdef object _empty = np.empty
 
 
 cdef str type_name(object x):
@@ -31,7 +39,8 @@ cdef int dtype_code(cnp.ndarray x) noexcept:
 
 
 cdef object numpy_dtype(int code):
-    return (np.float32, np.float16, ml_dtypes.bfloat16)[code]
+    """The np.dtype of a code."""
+    return _DTYPES[code]
 
 
 cdef str names_of(int allowed):
@@ -41,6 +50,10 @@ cdef str names_of(int allowed):
 cdef cnp.ndarray as_array(object x, str func, str arg):
     """Any array-like as an ndarray of native byte order, without a copy where it is one already."""
     cdef cnp.ndarray a
+    if cnp.PyArray_Check(x):
+        a = <cnp.ndarray>x
+        if cnp.PyArray_ISNOTSWAPPED(a):
+            return a
     if x is None:
         raise TypeError(f"{func}: {arg}: expected an array, got None")
     a = x if isinstance(x, np.ndarray) else np.asarray(x)
@@ -71,6 +84,8 @@ cdef cnp.ndarray same_float_input(object x, int code, str func, str arg):
 cdef cnp.ndarray int_input(object x, str func, str arg):
     """A contiguous int64 array from an integer array."""
     cdef cnp.ndarray a = as_array(x, func, arg)
+    if cnp.PyArray_TYPE(a) == cnp.NPY_INT64:
+        return contiguous(a)
     if a.dtype.kind not in "iu":
         raise TypeError(f"{func}: {arg}: expected an integer dtype, got {a.dtype}")
     if a.dtype == np.uint64:
@@ -79,11 +94,28 @@ cdef cnp.ndarray int_input(object x, str func, str arg):
 
 
 cdef object shape_of(cnp.ndarray a):
-    return (<object>a).shape
+    cdef int i, rank = cnp.PyArray_NDIM(a)
+    cdef tuple shape = PyTuple_New(rank)
+    for i in range(rank):
+        size = <object>cnp.PyArray_DIM(a, i)
+        Py_INCREF(size)
+        PyTuple_SET_ITEM(shape, i, size)
+    return shape
+
+
+cdef bint has_shape(cnp.ndarray a, tuple expected) noexcept:
+    """Whether that is the shape; sizes are ints."""
+    cdef int i, rank = cnp.PyArray_NDIM(a)
+    if PyTuple_GET_SIZE(expected) != rank:
+        return False
+    for i in range(rank):
+        if <object>PyTuple_GET_ITEM(expected, i) != cnp.PyArray_DIM(a, i):
+            return False
+    return True
 
 
 cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1:
-    if shape_of(a) != expected:
+    if not has_shape(a, expected):
         raise ValueError(f"{func}: {arg}: expected shape {expected}, got {shape_of(a)}")
     return 0
 
@@ -91,21 +123,21 @@ cdef int check_shape(cnp.ndarray a, tuple expected, str func, str arg) except -1
 cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg="out"):
     """A new array, or the caller's `out` if it is exactly what is needed."""
     if out is None:
-        return np.empty(shape, numpy_dtype(code))
-    return output_of(out, shape, np.dtype(numpy_dtype(code)), func, arg)
+        return _empty(shape, _DTYPES[code])
+    return output_of(out, shape, _DTYPES[code], func, arg)
 
 
 cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str arg="out"):
     """The same for any np.dtype."""
     cdef cnp.ndarray a
     if out is None:
-        return np.empty(shape, dtype)
-    if not isinstance(out, np.ndarray):
+        return _empty(shape, dtype)
+    if not cnp.PyArray_Check(out):
         raise TypeError(f"{func}: {arg}: expected an ndarray, got {type(out).__name__}")
-    a = out
-    if a.dtype != dtype:
+    a = <cnp.ndarray>out
+    if <object>cnp.PyArray_DESCR(a) is not dtype and a.dtype != dtype:
         raise TypeError(f"{func}: {arg}: expected dtype {dtype}, got {a.dtype}")
-    if shape_of(a) != shape:
+    if not has_shape(a, shape):
         raise ValueError(f"{func}: {arg}: expected shape {shape}, got {shape_of(a)}")
     if not cnp.PyArray_ISCARRAY_RO(a):
         raise ValueError(f"{func}: {arg}: expected an aligned C-contiguous array, got strides {out.strides}")
@@ -165,9 +197,10 @@ cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, 
 
 
 cdef int normalize_axis(object axis, int rank, str func, str arg="axis") except -1:
-    if isinstance(axis, bool) or not hasattr(axis, "__index__"):
-        raise TypeError(f"{func}: {arg}: expected an int, got {type(axis).__name__}")
-    axis = axis.__index__()
+    if not PyLong_CheckExact(axis):
+        if isinstance(axis, bool) or not hasattr(axis, "__index__"):
+            raise TypeError(f"{func}: {arg}: expected an int, got {type(axis).__name__}")
+        axis = axis.__index__()
     if not -rank <= axis < rank:
         raise ValueError(f"{func}: {arg}: expected {-rank} to {rank - 1} for rank {rank}, got {axis}")
     return axis + rank if axis < 0 else axis
@@ -175,6 +208,8 @@ cdef int normalize_axis(object axis, int rank, str func, str arg="axis") except 
 
 cdef double number(object value, str func, str arg) except? -1:
     """A real number of any Python or NumPy type."""
+    if PyFloat_CheckExact(value):
+        return PyFloat_AS_DOUBLE(value)
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         raise TypeError(f"{func}: {arg}: expected a number, got {type(value).__name__}")
     try:
@@ -185,7 +220,10 @@ cdef double number(object value, str func, str arg) except? -1:
 
 cdef tuple check_outputs(object outputs, tuple offered, str func):
     """The indices of the outputs asked for, in the caller's order."""
-    cdef tuple wanted = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+    cdef tuple wanted
+    if type(outputs) is tuple and outputs == (0,):  # as nearly always
+        return outputs
+    wanted = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
     if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(offered):
         raise ValueError(f"{func}: outputs: expected distinct indices of {offered}, got {outputs}")
     return wanted

@@ -59,7 +59,7 @@ def _(rng):
     a, w = rng.standard_normal((3, 512)).astype(np.float32), rng.standard_normal((1301, 512)).astype(np.float32)
     b, scales, _ = _kernel("quantize_nbits")(w)
     codes = np.stack([b & 15, b >> 4], -1).reshape(1301, 16, 32) - np.float64(8)
-    return (lambda t: _kernel("matmul_nbits")(a, b, scales, K=512, N=1301, activations="int16", threads=t),
+    return (lambda t: _kernel("matmul_nbits")(a, b, scales, K=512, N=1301, block_size=32, activations="int16", threads=t),
             np.float64(a) @ (codes * np.float64(scales)[..., None]).reshape(1301, 512).T, 2e-4)
 
 

@@ -64,6 +64,7 @@ cdef extern from "attention/attention.h" nogil:
     int64_t qk_attention_scratch(const qk_attention_args *args, int threads)
     void qk_attention(int isa, int threads, const qk_attention_args *args, float *scratch)
     void qk_attention_scores(int isa, int threads, const qk_attention_args *args, float *scratch)
+    void qk_attention_copy(int threads, char *to, int64_t to_stride, const char *source, int64_t source_stride, int64_t blocks, int64_t bytes)
 
 # products (rows × keys × head size) for which starting a second thread pays
 cdef enum:
@@ -145,11 +146,24 @@ cdef int64_t _step(cnp.ndarray a, int axis) noexcept:
     return cnp.PyArray_STRIDE(a, axis) // cnp.PyArray_ITEMSIZE(a) if cnp.PyArray_DIM(a, axis) > 1 else 0
 
 
-cdef cnp.ndarray _concatenate(cnp.ndarray past, cnp.ndarray new):
+cdef void _copy_past(cnp.ndarray past, cnp.ndarray present, int threads):
+    """The first tokens of (batch, heads, tokens, size)."""
+    cdef int64_t size = cnp.PyArray_ITEMSIZE(past), bytes
+    if not (cnp.PyArray_IS_C_CONTIGUOUS(past) and cnp.PyArray_IS_C_CONTIGUOUS(present)):
+        (<object>present)[:, :, :past.shape[2]] = past
+        return
+    bytes = past.shape[2] * past.shape[3] * size
+    threads = _arrays.worth(threads, past.size * size, 1 << 20)
+    with nogil:
+        qk_attention_copy(threads, cnp.PyArray_BYTES(present), present.shape[2] * present.shape[3] * size, cnp.PyArray_BYTES(past), bytes,
+                          past.shape[0] * past.shape[1], bytes)
+
+
+cdef cnp.ndarray _concatenate(cnp.ndarray past, cnp.ndarray new, int threads):
     cdef cnp.ndarray both = np.empty((new.shape[0], new.shape[1], (past.shape[2] if past is not None else 0) + new.shape[2], new.shape[3]),
                                      (<object>new).dtype)
     if past is not None:
-        (<object>both)[:, :, :past.shape[2]] = past
+        _copy_past(past, both, threads)
     (<object>both)[:, :, both.shape[2] - new.shape[2]:] = new
     return both
 
@@ -322,10 +336,11 @@ def attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         if past_a.shape[2] != past_b.shape[2]:
             raise ValueError(f"{func}: past_value: expected {past_a.shape[2]} past keys, got shape {_arrays.shape_of(past_b)}")
         args.past = past_a.shape[2]
+    n = _arrays.num_threads(threads, func)
     if args.past or 1 in outputs:
-        b = results[1] = _concatenate(past_a, b)
+        b = results[1] = _concatenate(past_a, b, n)
     if args.past or 2 in outputs:
-        c = results[2] = _concatenate(past_b, c)
+        c = results[2] = _concatenate(past_b, c, n)
 
     args.batch, args.heads, args.kv_heads, args.rows, args.keys = a.shape[0], a.shape[1], b.shape[1], a.shape[2], b.shape[2]
     args.d, args.dv, args.causal = a.shape[3], c.shape[3], is_causal
@@ -342,7 +357,6 @@ def attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
     if attn_mask is not None:
         mask = _mask(attn_mask, &args, 0 if lengths is None or not args.batch else lengths.max(), func)
     _place(&args, a, b, c)
-    n = _arrays.num_threads(threads, func)
     attend = 0 in outputs
     shape = shape[:3] + (args.dv,) if len(shape) == 4 else (shape[0], shape[1], args.heads * args.dv)
     if attend or (3 in outputs and qk_matmul_output_mode == QK_PROBABILITIES):
@@ -613,7 +627,7 @@ cdef tuple _outs(object out, tuple outputs, str func):
     return out
 
 
-cdef cnp.ndarray _present(object out, cnp.ndarray past, tuple shape, object dtype, str func, str arg):
+cdef cnp.ndarray _present(object out, cnp.ndarray past, tuple shape, object dtype, int threads):
     """Where the keys or values of all tokens go, past tokens in place: `out`, which may be the past itself and is then not copied, or a new array."""
     cdef cnp.ndarray a
     if out is None:
@@ -623,7 +637,7 @@ cdef cnp.ndarray _present(object out, cnp.ndarray past, tuple shape, object dtyp
         if _is_same(a, past):
             return a
     if past is not None:
-        (<object>a)[:, :, :past.shape[2]] = past
+        _copy_past(past, a, threads)
     return a
 
 
@@ -1006,8 +1020,8 @@ def group_query_attention(query, key=None, value=None, past_key=None, past_value
         keys, values, bases = _stage(old_k, old_v, pasts, ends, window, total if 3 in outputs or mask is not None else 0)
         pasts, ends, args.keys = <object>pasts - bases, <object>ends - bases, keys.shape[2]
     else:
-        keys = results[1] = _present(given.get(1), old_k, shape, dtype, func, "present_key")
-        values = results[2] = _present(given.get(2), old_v, shape, dtype, func, "present_value")
+        keys = results[1] = _present(given.get(1), old_k, shape, dtype, n)
+        values = results[2] = _present(given.get(2), old_v, shape, dtype, n)
     args.pasts, args.ends = <const int64_t *>cnp.PyArray_DATA(pasts), <const int64_t *>cnp.PyArray_DATA(ends)
     args.counts = <const int64_t *>cnp.PyArray_DATA(counts)
     if mask is not None:

@@ -2,6 +2,7 @@
 others, com.microsoft's Gelu family, and the product of SiLU and a second array."""
 import math
 cimport numpy as cnp
+from libc.math cimport isfinite
 from libc.stdint cimport int64_t
 
 from qkernels cimport _arrays, _runtime
@@ -42,9 +43,10 @@ cdef cnp.ndarray _input(object x, int allowed, str func, str arg):
 
 
 cdef tuple _common_shape(cnp.ndarray a, cnp.ndarray b, str func):
-    cdef tuple p = _arrays.shape_of(a), q = _arrays.shape_of(b)
-    if p == q:
+    cdef tuple p = _arrays.shape_of(a), q
+    if _arrays.has_shape(b, p):
         return p
+    q = _arrays.shape_of(b)
     try:
         return np.broadcast_shapes(p, q)
     except ValueError:
@@ -117,8 +119,12 @@ cdef cnp.ndarray _numpy_out(object values, tuple shape, object dtype, object out
     return y
 
 
+cdef bint _is_double(cnp.ndarray a) noexcept:
+    return cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT64
+
+
 cdef bint _is_number(cnp.ndarray a):
-    return a.dtype.kind in "iu" or a.dtype == np.float64
+    return a.dtype.kind in "iu" or _is_double(a)
 
 
 cdef cnp.ndarray _binary(int op, object a, object b, object out, object threads, str func):
@@ -152,7 +158,7 @@ def _divide(p, q):
 cdef cnp.ndarray _function(int function, object x, object out, object threads, str func, object in_float64):
     """A function of one operand; float64 by `in_float64`."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
-    if a.dtype == np.float64:
+    if _is_double(a):
         _arrays.num_threads(threads, func)
         with np.errstate(all="ignore"):
             return _numpy_out(in_float64(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
@@ -175,10 +181,10 @@ cdef cnp.ndarray _biased(int function, object x, object bias, object out, object
     """A function of x + bias, bias along the last axis; float64 by `in_float64`."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), b = _arrays.as_array(bias, func, "bias")
     cdef tuple shape = _arrays.shape_of(a)
-    cdef bint double = a.dtype == np.float64
+    cdef bint double = _is_double(a)
     if not double:
         a = _input(a, _arrays.FLOATS, func, "x")
-    if b.dtype != a.dtype:
+    if cnp.PyArray_TYPE(b) != cnp.PyArray_TYPE(a):
         raise TypeError(f"{func}: bias: expected dtype {a.dtype}, got {b.dtype}")
     if not shape:
         raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
@@ -371,7 +377,7 @@ def silu(x, *, alpha=1.0, out=None, threads=None):
 
 cdef float _alpha(object alpha, str func) except? -1:
     cdef float factor = <float>_arrays.number(alpha, func, "alpha")
-    if not -np.inf < factor < np.inf:
+    if not isfinite(factor):
         raise ValueError(f"{func}: alpha: expected a finite number, got {alpha}")
     return factor
 
@@ -379,7 +385,7 @@ cdef float _alpha(object alpha, str func) except? -1:
 cdef cnp.ndarray _swish(object x, object alpha, object out, object threads, str func):
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
     cdef float factor = _alpha(alpha, func)
-    if a.dtype == np.float64:
+    if _is_double(a):
         _arrays.num_threads(threads, func)
         with np.errstate(all="ignore"):
             return _numpy_out(_swish64(a, float(alpha)), _arrays.shape_of(a), a.dtype, out, func, {"x": a})

@@ -58,7 +58,7 @@ def _codes(x):
     largest = np.max(np.where(np.isnan(x), np.float32(np.inf), np.abs(x)), -1, initial=0)
     scale = largest / np.float32(127)
     good = (scale > 0) & (largest < np.inf)
-    codes = np.where(good[..., None], np.rint(x / np.where(good, scale, 1)[..., None]), 0)
+    codes = np.where(good[..., None], np.clip(np.rint(x / np.where(good, scale, 1)[..., None]), -127, 127), 0)
     return codes.astype(np.int8), np.where(good, scale, np.where(largest < np.inf, 0, np.nan)).astype(np.float32)
 
 
@@ -80,7 +80,8 @@ cdef class KVCache:
         Most tokens; ValueError beyond.
     dtype : float32, float16, bfloat16 or int8, default float32
         Keys and values are rounded to it once. As int8 each token's head has a scale, its largest absolute value / 127; a value is its code times
-        that. What is not finite makes the scale NaN.
+        that. What is not finite makes the scale NaN. Attention over it multiplies integers: for heads up to 512 a row of q, and of probabilities
+        in each 256 keys, becomes codes of 16 bits with a scale of its own.
     batch : int, default 1
         Sequences of equal length.
 

@@ -728,7 +728,7 @@ def quantize_nbits(w, *, bits=4, block_size=32, symmetric=True, threads=None):
     return PackedNBits.quantize(w, bits=bits, block_size=block_size, symmetric=symmetric, threads=threads).unpack(threads=threads)
 
 
-def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N, bits=4, block_size=32, accuracy_level=0, weight_prepacked=0,
+def matmul_nbits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K, N, block_size, bits=4, accuracy_level=0, weight_prepacked=0,
                  activations=None, out=None, threads=None):
     """``a @ dequantized(b).T + bias`` with block-quantized weights.
 

@@ -72,7 +72,7 @@ cdef cnp.ndarray _number(object x, str func, str name):
 
 cdef cnp.ndarray _affine(cnp.ndarray a, tuple shape, tuple normalized, str func, str name):
     """Scale or bias: contiguous, of the normalized shape, or of x's where it has more than that."""
-    if _arrays.shape_of(a) == normalized:
+    if _arrays.has_shape(a, normalized):
         return a
     for target in (normalized, shape):
         try:
@@ -130,8 +130,8 @@ cdef object _rms(object x, object scale, object axis, object epsilon, object sta
     args.n = 1
     for size in normalized:
         args.n *= size
-    args.rows = a.size // args.n if args.n else 0
-    args.scale_step = args.n if _arrays.shape_of(s) != normalized else 0
+    args.rows = cnp.PyArray_SIZE(a) // args.n if args.n else 0
+    args.scale_step = 0 if _arrays.has_shape(s, normalized) else args.n
     args.skip = args.bias = args.sum = NULL
     args.inv = NULL
     if want_inv:
@@ -223,6 +223,8 @@ def simplified_layer_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_typ
     if stash_type not in (1, 11):
         raise ValueError(f"{func}: stash_type: expected 1 (float32) or 11 (float64), got {stash_type}")
     outputs = _arrays.check_outputs(outputs, (0, 1), func)
+    if outputs == (0,):
+        return _rms(x, scale, axis, epsilon, stash_type, out, threads, func, False)
     results = _rms(x, scale, axis, epsilon, stash_type, out, threads, func, 1 in outputs)
     results = dict(zip((0, 1), results if 1 in outputs else (results,)))
     return _arrays.pick(results, outputs)
@@ -276,7 +278,7 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
     if len(shape) not in (2, 3):
         raise ValueError(f"{func}: x: expected 2 or 3 dimensions, got shape {shape}")
     b = _arrays.same_float_input(skip, code, func, "skip")
-    if _arrays.shape_of(b) != shape:
+    if not _arrays.has_shape(b, shape):
         if len(shape) != 3 or _arrays.shape_of(b) not in (shape[1:], (1,) + shape[1:]):
             raise ValueError(f"{func}: skip: expected shape {shape}, got {_arrays.shape_of(b)}")
         b = _arrays.contiguous(np.broadcast_to(b, shape))
@@ -311,7 +313,7 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
         inv = np.empty(shape[:len(shape) - 1] + (1,), np.float32)
         args.inv = <float *>cnp.PyArray_DATA(inv)
     args.n = shape[len(shape) - 1]
-    args.rows = a.size // args.n if args.n else 0
+    args.rows = cnp.PyArray_SIZE(a) // args.n if args.n else 0
     args.x, args.skip, args.scale = cnp.PyArray_DATA(a), cnp.PyArray_DATA(b), cnp.PyArray_DATA(g)
     args.x_dtype = args.scale_dtype = args.y_dtype = code
     args.epsilon = _epsilon(epsilon, func)
@@ -406,8 +408,8 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     args.n = 1
     for size in normalized:
         args.n *= size
-    args.rows = a.size // args.n if args.n else 0
-    args.scale_step = args.n if _arrays.shape_of(s) != normalized else 0
+    args.rows = cnp.PyArray_SIZE(a) // args.n if args.n else 0
+    args.scale_step = 0 if _arrays.has_shape(s, normalized) else args.n
     args.bias_step = args.bias_dtype = 0
     if b is not None:
         args.bias, args.bias_dtype = cnp.PyArray_DATA(b), _arrays.dtype_code(b)

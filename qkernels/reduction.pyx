@@ -37,6 +37,8 @@ cdef tuple _axes(object axes, int rank, bint noop, str func):
         axes = axes.ravel().tolist()
     elif not isinstance(axes, (list, tuple)):
         axes = (axes,)
+    if len(axes) == 1:
+        return (_arrays.normalize_axis(axes[0], rank, func, "axes"),)
     if not axes:
         return None if noop else tuple(range(rank))
     axes = [_arrays.normalize_axis(axis, rank, func, "axes") for axis in axes]
@@ -85,8 +87,11 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
     kept = tuple([i for i in range(rank) if i not in reduced])
     result = tuple([1 if i in reduced else size for i, size in enumerate(shape) if keepdims or i not in reduced])
     y = _arrays.output_of(out, result, a.dtype, func)
-    if out is not None and np.may_share_memory(y, a):
-        raise ValueError(f"{func}: out: overlaps x")
+    if out is not None:
+        if cnp.PyArray_ISCARRAY_RO(a):
+            _arrays.check_overlap(y, a, False, func, "x")
+        elif np.may_share_memory(y, a):
+            raise ValueError(f"{func}: out: overlaps x")
     if code < 0:
         y[...] = _with_numpy(op, a, reduced, bool(keepdims))
         return y
@@ -96,7 +101,7 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
     if not args.n:
         y[...] = (0.0, np.nan, -np.inf)[op]
         return y
-    if not y.size:
+    if not cnp.PyArray_SIZE(y):
         return y
     if kept and (reduced and max(kept) > reduced[len(reduced) - 1]) and reduced[len(reduced) - 1] - reduced[0] == len(reduced) - 1:
         for i in range(reduced[len(reduced) - 1] + 1, rank):  # neighbours within: columns
@@ -106,9 +111,9 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
         if order != tuple(range(rank)):
             a = a.transpose(order)
     a = _arrays.contiguous(a)
-    args.outer = y.size // args.inner
+    args.outer = cnp.PyArray_SIZE(y) // args.inner
     args.x, args.y, args.op, args.dtype = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), op, code
-    n = min(_arrays.worth(n, a.size, GRAIN), qk_reduction_units(&args))
+    n = min(_arrays.worth(n, cnp.PyArray_SIZE(a), GRAIN), qk_reduction_units(&args))
     with nogil:
         qk_reduction(_runtime.isa(), n, &args)
     return y

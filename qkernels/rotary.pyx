@@ -1,5 +1,6 @@
 """Rotary position embedding: ai.onnx RotaryEmbedding and com.microsoft's."""
 cimport numpy as cnp
+from cpython.long cimport PyLong_CheckExact
 from libc.stdint cimport int64_t
 
 from qkernels cimport _arrays, _runtime
@@ -27,6 +28,8 @@ cdef enum:
 
 
 cdef int64_t _whole_number(object value, str func, str name) except -1:
+    if PyLong_CheckExact(value) and value >= 0:
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{func}: {name}: expected an int, got {type(value).__name__}")
     if value < 0:
@@ -48,7 +51,7 @@ cdef cnp.ndarray _heads_input(object x, str func):
         raise TypeError(f"{func}: x: expected dtype {_arrays.names_of(_arrays.FLOATS)}, got {a.dtype}")
     if rank != 3 and rank != 4:
         raise ValueError(f"{func}: x: expected 3 or 4 dimensions, got shape {_arrays.shape_of(a)}")
-    if not cnp.PyArray_ISALIGNED(a) or cnp.PyArray_STRIDE(a, rank - 1) != a.dtype.itemsize and cnp.PyArray_DIM(a, rank - 1) > 1:
+    if not cnp.PyArray_ISALIGNED(a) or cnp.PyArray_STRIDE(a, rank - 1) != cnp.PyArray_ITEMSIZE(a) and cnp.PyArray_DIM(a, rank - 1) > 1:
         return _arrays.contiguous(np.ascontiguousarray(a))
     return a
 
@@ -77,7 +80,7 @@ cdef int _measure(qk_rotary_args *args, cnp.ndarray a, object num_heads, int64_t
         args.heads, args.head_size = hidden // head_size, head_size
     else:
         raise ValueError(f"{func}: num_heads: expected a number > 0 for x with 3 dimensions, got 0")
-    args.x_head = args.head_size * a.dtype.itemsize
+    args.x_head = args.head_size * cnp.PyArray_ITEMSIZE(a)
     return 0
 
 
@@ -97,7 +100,7 @@ cdef cnp.ndarray _cache(object cache, int code, str func, str name):
 
 cdef cnp.ndarray _run(qk_rotary_args *args, cnp.ndarray a, cnp.ndarray cos, cnp.ndarray sin, cnp.ndarray positions, object out, object threads, str func):
     cdef cnp.ndarray y = _arrays.output(out, _arrays.shape_of(a), _arrays.dtype_code(a), func)
-    cdef int64_t size = a.dtype.itemsize, bad, work = args.batch * args.sequence * args.heads * args.head_size
+    cdef int64_t size = cnp.PyArray_ITEMSIZE(a), bad, work = args.batch * args.sequence * args.heads * args.head_size
     cdef int n = _arrays.num_threads(threads, func)
     args.dtype, args.cache_dtype = _arrays.dtype_code(a), _arrays.dtype_code(cos)
     if _arrays.dtype_code(sin) != args.cache_dtype:
@@ -214,13 +217,13 @@ def _in_microsoft_order(x, position_ids, cos_cache, sin_cache, interleaved, num_
     args.first_row, args.batch_rows, args.rows = 0, 0, cnp.PyArray_DIM(cos, 0)
     _arrays.check_shape(cos, (args.rows, args.half), func, "cos_cache")
     _arrays.check_shape(sin, (args.rows, args.half), func, "sin_cache")
-    if positions.size == 1 and cnp.PyArray_NDIM(positions) < 2 and not packed:
+    if cnp.PyArray_SIZE(positions) == 1 and cnp.PyArray_NDIM(positions) < 2 and not packed:
         start = positions.item()
         if start < 0 or start > args.rows - args.sequence:
             raise IndexError(f"{func}: position_ids: expected 0 to {args.rows - args.sequence} for {args.sequence} tokens and caches of "
                              f"{args.rows} rows, got {start}")
         args.first_row, positions = start, None
-    elif _arrays.shape_of(positions) != (args.batch, args.sequence):
+    elif not _arrays.has_shape(positions, (args.batch, args.sequence)):
         raise ValueError(f"{func}: position_ids: expected shape {'' if packed else '(1,) or '}{(args.batch, args.sequence)}, "
                          f"got {_arrays.shape_of(positions)}")
     return _run(&args, a, cos, sin, positions, out, threads, func)

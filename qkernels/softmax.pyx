@@ -15,6 +15,7 @@ cdef extern from "softmax/softmax.h" nogil:
         float *scratch
         int dtype, log
         int64_t rows, n
+    int64_t qk_softmax_rows(int64_t n)
     void qk_softmax(int isa, int threads, const qk_softmax_args *args)
 
 # elements for which starting a second thread pays
@@ -42,7 +43,7 @@ cdef object _softmax(object x, object axis, bint log, object out, object threads
     if not shape:
         raise ValueError(f"{func}: x: expected at least 1 dimension, got a 0-d array")
     along = _arrays.normalize_axis(axis, len(shape), func)
-    if a.dtype == np.float64:
+    if cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT64:
         return _in_float64(a, along, log, out, func)
     if along != len(shape) - 1:  # rows first, then back
         moved = _softmax(np.moveaxis(a, along, -1), -1, log, None, threads, func)
@@ -54,15 +55,15 @@ cdef object _softmax(object x, object axis, bint log, object out, object threads
     if out is not None:
         _arrays.check_overlap(y, a, True, func, "x")
     args.n = shape[along]
-    args.rows = a.size // args.n if args.n else 0
+    args.rows = cnp.PyArray_SIZE(a) // args.n if args.n else 0
     args.x, args.y, args.scratch = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), NULL
     args.dtype, args.log = _arrays.dtype_code(a), log
-    n = _arrays.worth(n, a.size, GRAIN)
+    n = _arrays.worth(n, cnp.PyArray_SIZE(a), GRAIN)
     if args.rows:
         if n > args.rows:
             n = <int>args.rows
         if args.dtype != _arrays.F32 and not log:
-            scratch = np.empty((n, args.n), np.float32)
+            scratch = np.empty((n, qk_softmax_rows(args.n), args.n), np.float32)
             args.scratch = <float *>cnp.PyArray_DATA(scratch)
         with nogil:
             qk_softmax(_runtime.isa(), n, &args)

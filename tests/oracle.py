@@ -32,6 +32,18 @@ def assert_equal_bits(actual, expected, message=""):
                                 f"{actual[different][:4]} against {expected[different][:4]}"
 
 
+def narrow(v, dtype):
+    """Doubles rounded once; ml_dtypes goes to bfloat16 over float32, which rounds twice."""
+    v = np.asarray(v, np.float64)
+    if dtype != BF16:
+        return v.astype(dtype)
+    nearest = v.astype(np.float32)
+    # inexact: of the two float32 around the value the odd one, which no later rounding takes for a tie
+    away = np.abs(np.float64(nearest)) > np.abs(v)
+    code = nearest.view(np.uint32) - away.astype(np.uint32)
+    return np.where(np.isfinite(nearest) & (nearest != v), code | 1, nearest.view(np.uint32)).astype(np.uint32).view(np.float32).astype(BF16)
+
+
 def one_result(call, threads=(1, 2, 3)):
     """call(threads) on every tier and thread count: all the same bits. Returns the scalar tier's result."""
     first = None

@@ -297,21 +297,22 @@ def test_B07_bias_on_every_path(bits, dtype, tier):
         b, scales, z = weights(0, 3, 64, bits, 32, zeros)
         for rows in (1, 2, 5, 9):
             for level in (0, 4):
-                y = qkernels.matmul_nbits(np.zeros((rows, 64), dtype), b, scales, z, None, bias, K=64, N=3, bits=bits, accuracy_level=level)
+                y = qkernels.matmul_nbits(np.zeros((rows, 64), dtype), b, scales, z, None, bias, K=64, N=3, block_size=32, bits=bits, accuracy_level=level)
                 assert y.dtype == dtype and (y == bias).all()
 
 
 def test_B08_none_in_the_middle(tier):
     b, scales, _ = weights(0, 3, 64, 4, 32)
     a, bias = normal(1, (2, 64)), normal(2, (3,))
-    assert_equal_bits(qkernels.matmul_nbits(a, b, scales, None, None, bias, K=64, N=3), qkernels.matmul_nbits(a, b, scales, bias=bias, K=64, N=3))
+    assert_equal_bits(qkernels.matmul_nbits(a, b, scales, None, None, bias, K=64, N=3, block_size=32),
+                      qkernels.matmul_nbits(a, b, scales, bias=bias, K=64, N=3, block_size=32))
 
 
 def test_B09_int8_activations_only_on_request(tier):
     b = np.full((1, 1, 16), 0x99, np.uint8)
     b[0, 0, 0] = 0x98
     a = np.float32([[1000] + [3] * 31])
-    call = lambda **options: float(qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, **options)[0, 0])
+    call = lambda **options: float(qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, block_size=32, **options)[0, 0])
     assert call() == call(accuracy_level=0) == call(accuracy_level=1) == call(accuracy_level=2) == call(accuracy_level=3) == 93
     # the stated tolerance: half a step of the block's largest, for each of the 31 activations that count
     assert abs(call(accuracy_level=4) - 93) <= 31 * 0.5 * 1000 / 127
@@ -320,7 +321,7 @@ def test_B09_int8_activations_only_on_request(tier):
 
 def test_B10_empty_shapes_and_omitted_projections(tier):
     b, scales, _ = weights(0, 5, 32, 4, 32)
-    form = dict(K=32, N=5)
+    form = dict(K=32, N=5, block_size=32)
     for lead in ((0,), (2, 0), (0, 3)):
         assert qkernels.matmul_nbits(np.zeros((*lead, 32), np.float32), b, scales, **form).shape == (*lead, 5)
     a, bias = normal(0, (2, 3, 32)), normal(1, (5,))
@@ -347,12 +348,12 @@ def test_B12_no_pair_sum_saturates(tier):
         value = (code & (1 << bits) - 1) - (1 << (bits - 1))
         b = np.full((1, 1, 32 * bits // 8), code, np.uint8)
         for a in (np.full((3, 32), 127, np.float32), np.full((3, 32), -127, np.float32)):
-            y = qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, bits=bits, activations="int8")
+            y = qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, block_size=32, bits=bits, activations="int8")
             assert y.tolist() == [[float(a[0, 0]) * value * 32]] * 3
         for digit in (32512, -32512, 127 * 256 + 127, -128):
             a = np.full((3, 32), digit, np.float32)
             a[:, 0] = 32512
-            y = qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, bits=bits, activations="int16")
+            y = qkernels.matmul_nbits(a, b, np.ones((1, 1), np.float32), K=32, N=1, block_size=32, bits=bits, activations="int16")
             assert y.tolist() == [[float(np.float32(a[0].clip(-32512, 32512).sum() * value))]] * 3 if abs(digit) <= 32512 else True
 
 
@@ -405,7 +406,7 @@ def test_scales_born_in_bfloat16_take_16_bits():
 def test_any_layout(activations, tier):
     b, scales, zeros = weights(0, 24, 64, 4, 32, "packed")
     a = normal(1, (6, 64))
-    form = dict(K=64, N=24, activations=activations)
+    form = dict(K=64, N=24, block_size=32, activations=activations)
     expected = qkernels.matmul_nbits(a, b, scales, zeros, **form)
     for name, v in layouts(a):
         assert_equal_bits(qkernels.matmul_nbits(v, b, scales, zeros, **form), expected, name)
@@ -438,22 +439,23 @@ A, B, S = np.ones((1, 32), np.float32), np.zeros((2, 1, 16), np.uint8), np.ones(
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, bits=3), ValueError, "matmul_nbits: bits: expected 2, 4 or 8, got 3"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=32, bits=3), ValueError, "matmul_nbits: bits: expected 2, 4 or 8, got 3"),
     (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=24), ValueError, "block_size: expected a power of two, at least 16, got 24"),
     (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=8), ValueError, "block_size: expected a power of two, at least 16, got 8"),
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, accuracy_level=5), ValueError, "accuracy_level: expected 0 to 4, got 5"),
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, weight_prepacked=1), ValueError, "weight_prepacked: expected 0, got 1"),
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, activations="int4"), ValueError, "activations: expected one of f32, int8, int16, got 'int4'"),
-    (lambda: qkernels.matmul_nbits(A[:, :31], B, S, K=32, N=2), ValueError, r"matmul_nbits: a: expected shape \(..., 32\), got \(1, 31\)"),
-    (lambda: qkernels.matmul_nbits(A, B[:1], S, K=32, N=2), ValueError, r"matmul_nbits: b: expected shape \(2, 1, 16\), got \(1, 1, 16\)"),
-    (lambda: qkernels.matmul_nbits(A, B.astype(np.int8), S, K=32, N=2), TypeError, "matmul_nbits: b: expected dtype uint8, got int8"),
-    (lambda: qkernels.matmul_nbits(A.astype(int), B, S, K=32, N=2), TypeError, "matmul_nbits: a: expected dtype float32 or"),
-    (lambda: qkernels.matmul_nbits(A, B, S, np.zeros((2, 1), np.int32), K=32, N=2), TypeError, "zero_points: expected dtype uint8, float32"),
-    (lambda: qkernels.matmul_nbits(A, B, S, bias=np.ones(3, np.float32), K=32, N=2), ValueError, r"bias: expected shape \(2,\), got \(3,\)"),
-    (lambda: qkernels.matmul_nbits(A, B, S, K=0, N=2), ValueError, "K: expected at least 1, got 0"),
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32.0, N=2), TypeError, "K: expected an int, got float"),
-    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, out=np.empty((1, 2), np.float64)), TypeError, "out: expected dtype float32, got float64"),
-    (lambda: qkernels.matmul_nbits(A, B, None, K=32, N=2), TypeError, "scales: expected an array, got None"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=32, accuracy_level=5), ValueError, "accuracy_level: expected 0 to 4, got 5"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=32, weight_prepacked=1), ValueError, "weight_prepacked: expected 0, got 1"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=32, activations="int4"), ValueError,
+     "activations: expected one of f32, int8, int16, got 'int4'"),
+    (lambda: qkernels.matmul_nbits(A[:, :31], B, S, K=32, N=2, block_size=32), ValueError, r"matmul_nbits: a: expected shape \(..., 32\), got \(1, 31\)"),
+    (lambda: qkernels.matmul_nbits(A, B[:1], S, K=32, N=2, block_size=32), ValueError, r"matmul_nbits: b: expected shape \(2, 1, 16\), got \(1, 1, 16\)"),
+    (lambda: qkernels.matmul_nbits(A, B.astype(np.int8), S, K=32, N=2, block_size=32), TypeError, "matmul_nbits: b: expected dtype uint8, got int8"),
+    (lambda: qkernels.matmul_nbits(A.astype(int), B, S, K=32, N=2, block_size=32), TypeError, "matmul_nbits: a: expected dtype float32 or"),
+    (lambda: qkernels.matmul_nbits(A, B, S, np.zeros((2, 1), np.int32), K=32, N=2, block_size=32), TypeError, "zero_points: expected dtype uint8, float32"),
+    (lambda: qkernels.matmul_nbits(A, B, S, bias=np.ones(3, np.float32), K=32, N=2, block_size=32), ValueError, r"bias: expected shape \(2,\), got \(3,\)"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=0, N=2, block_size=32), ValueError, "K: expected at least 1, got 0"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32.0, N=2, block_size=32), TypeError, "K: expected an int, got float"),
+    (lambda: qkernels.matmul_nbits(A, B, S, K=32, N=2, block_size=32, out=np.empty((1, 2), np.float64)), TypeError, "out: expected dtype float32, got float64"),
+    (lambda: qkernels.matmul_nbits(A, B, None, K=32, N=2, block_size=32), TypeError, "scales: expected an array, got None"),
     (lambda: qkernels.quantize_nbits(np.float32([[np.nan] * 32])), ValueError, "quantize_nbits: w: expected finite weights"),
     (lambda: qkernels.quantize_nbits(np.float32([[np.inf] * 32]), symmetric=False), ValueError, "quantize_nbits: w: expected finite weights"),
     (lambda: qkernels.quantize_nbits(np.ones(32, np.float32)), ValueError, r"quantize_nbits: w: expected 2 dimensions \(N, K\), got shape \(32,\)"),
@@ -475,7 +477,7 @@ def test_scales_and_zero_points_of_any_float_type(bits, dtype, tier):
     """float zero points of a's type as in the schema; scales in float32 beside activations of 16 bits."""
     b, scales, zeros = weights(0, 20, 100, bits, 32, "float")
     a = normal(1, (3, 100), dtype)
-    form = dict(K=100, N=20, bits=bits)
+    form = dict(K=100, N=20, block_size=32, bits=bits)
     for scale_dtype in FLOAT_DTYPES:
         for zero_dtype in FLOAT_DTYPES:
             s, z = scales.astype(scale_dtype), zeros.astype(zero_dtype)

@@ -38,7 +38,10 @@ def benchmarks():
     names = set()
     for path in sorted((ROOT / "asv_bench/benchmarks").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and any(isinstance(f, ast.FunctionDef) and f.name.startswith(("time_", "track_")) for f in node.body):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            timed = any(isinstance(f, ast.FunctionDef) and f.name.startswith(("time_", "track_")) for f in node.body)
+            if timed or {"Compared", "common.Compared"} & set(map(ast.unparse, node.bases)):
                 for assignment in node.body:
                     if isinstance(assignment, ast.Assign) and ast.unparse(assignment.targets[0]) == "kernels":
                         names |= set(ast.literal_eval(assignment.value))
@@ -105,8 +108,8 @@ def _assert_signature(k, attributes, inputs, outputs, newest=True):
         ours = parameters[name].default
         if not newest or ours == default:
             continue
-        if default is ...:  # a required one may have a default of ours where Python's callers expect one
-            assert ours is inspect.Parameter.empty or (k.name, name) == ("matmul_nbits", "block_size")
+        if default is ...:
+            assert ours is inspect.Parameter.empty, f"{k.name}: {name}: a node must have it, ours is {ours}"
         elif default is None:
             assert ours in (None, 0), f"{k.name}: {name}: the schema has no default, ours is {ours}"
         else:

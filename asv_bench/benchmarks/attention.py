@@ -3,7 +3,7 @@ import numpy as np
 
 import qkernels
 
-from .common import DTYPES, QWEN3, assert_tier, normal, onnxruntime_node, peer, seconds
+from .common import DTYPES, QWEN3, Compared, assert_tier, normal, onnxruntime_node, peer, seconds
 
 
 class Attention:
@@ -47,32 +47,39 @@ class Attention:
         self.call()
 
 
-class GroupQueryAttention:
-    """A node of a decoder graph: rotation, append and attention, with the cache as tensors, or in a buffer that is written in place."""
+class GroupQueryAttention(Compared):
+    """A node of a decoder graph: rotation, append and attention, with the cache in a buffer that is written in place, or as tensors that are copied."""
 
     kernels = ("group_query_attention",)
-    params = [[(512, 512), (1, 1024), (1, 4096)], list(QWEN3), ["in place", "tensors", "onnxruntime tensors"]]
-    param_names = ["rows, tokens", "model", "who"]
+    family = "attention"
+    params = [["512/512", "1/1024", "1/4096"], list(QWEN3), ["in place", "tensors"], Compared.THREADS, ["qkernels", "onnxruntime"]]
+    param_names = ["rows/tokens", "model", "cache", "threads", "who"]
 
-    def setup(self, shape, model, who):
-        (rows, tokens), m = shape, QWEN3[model]
-        room = tokens if who == "in place" else tokens - rows
+    def node(self, shape, model, cache):
+        """The inputs of the node, its attributes, and whether the buffers of past and present are one."""
+        (rows, tokens), m = map(int, shape.split("/")), QWEN3[model]
+        room = tokens if cache == "in place" else tokens - rows
         inputs = dict(query=normal(1, rows, m.heads * m.head_size), key=normal(1, rows, m.kv_heads * m.head_size, seed=1),
                       value=normal(1, rows, m.kv_heads * m.head_size, seed=2), past_key=normal(1, m.kv_heads, room, m.head_size, seed=3),
                       past_value=normal(1, m.kv_heads, room, m.head_size, seed=4), seqlens_k=np.int32([tokens - 1]), total=np.array(tokens, np.int32))
         angles = np.arange(tokens)[:, None] * 1e6 ** (-np.arange(m.head_size // 2) / (m.head_size // 2))
         inputs |= dict(cos_cache=np.cos(angles).astype(np.float32), sin_cache=np.sin(angles).astype(np.float32))
         attributes = dict(num_heads=m.heads, kv_num_heads=m.kv_heads, do_rotary=1)
-        if who == "onnxruntime tensors":
-            self.call = onnxruntime_node("com.microsoft", "GroupQueryAttention", inputs, outputs=3, **attributes)
-        else:
-            assert_tier("attention")
-            out = (None, inputs["past_key"], inputs["past_value"]) if who == "in place" else None
-            self.call = lambda: qkernels.group_query_attention(*inputs.values(), **attributes, outputs=(0, 1, 2), out=out)
-        self.call()
+        return inputs, attributes, cache == "in place"
 
-    def time_attention(self, shape, model, who):
-        self.call()
+    def nbytes(self, shape, model, cache):
+        inputs, _, _ = self.node(shape, model, cache)
+        return 2 * inputs["query"].nbytes + sum(x.nbytes for name, x in inputs.items() if name in ("key", "value", "past_key", "past_value"))
+
+    def qkernels(self, shape, model, cache):
+        inputs, attributes, in_place = self.node(shape, model, cache)
+        out = (np.empty_like(inputs["query"]), inputs["past_key"], inputs["past_value"]) if in_place else None
+        return lambda: qkernels.group_query_attention(*inputs.values(), **attributes, outputs=(0, 1, 2), out=out)
+
+    def onnxruntime(self, shape, model, cache):
+        inputs, attributes, in_place = self.node(shape, model, cache)
+        shared = [("past_key", "y1"), ("past_value", "y2")] if in_place else []
+        return onnxruntime_node("com.microsoft", "GroupQueryAttention", inputs, outputs=3, bound=in_place, shared=shared, **attributes)
 
 
 class _Layers:

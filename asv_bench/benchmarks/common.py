@@ -3,6 +3,7 @@
 Peers are parameters of the same benchmark, measured in the same run: only ratios within a run mean something. A peer that is not installed
 raises NotImplementedError in `setup`, which asv shows as n/a.
 """
+import abc
 import dataclasses
 import importlib
 import time
@@ -91,21 +92,79 @@ def from_memory(make, nbytes, beyond=256 << 20):
     return following
 
 
-def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, **attributes):
+def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, shared=(), **attributes):
     """A function that runs one node in ONNX Runtime on `inputs`, a dict of arrays; those that do not change from call to call should be `constants`.
 
-    `constants`, an attribute of that name, lists the inputs that become initializers."""
+    `constants`, an attribute of that name, lists the inputs that become initializers. `outputs` is a number, or a list with "" for what is not wanted.
+    bound: inputs and outputs are bound once and stay in place, as with ``out=``; else a call returns new arrays. `shared`, pairs of an input and an output
+    that are one buffer, as decoders bind their past and present keys and values. n/a where ONNX Runtime has no such kernel."""
     onnx, ort = peer("onnx"), peer("onnxruntime")
     constants = attributes.pop("constants", ())
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
-    node = onnx.helper.make_node(op_type, list(inputs), [f"y{i}" for i in range(outputs)], domain=domain, **attributes)
+    names = [f"y{i}" for i in range(outputs)] if isinstance(outputs, int) else outputs
+    node = onnx.helper.make_node(op_type, list(inputs), names, domain=domain, **attributes)
     infos = [onnx.helper.make_tensor_value_info(name, types[name], x.shape) for name, x in inputs.items() if name not in constants]
     initializers = [onnx.helper.make_tensor(name, types[name], inputs[name].shape, inputs[name].tobytes(), raw=True) for name in constants]
     main_type = next(iter(types.values()))
-    graph = onnx.helper.make_graph([node], op_type, infos, [onnx.helper.make_tensor_value_info(name, main_type, None) for name in node.output], initializers)
+    graph = onnx.helper.make_graph([node], op_type, infos, [onnx.helper.make_tensor_value_info(name, main_type, None) for name in names if name], initializers)
     model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)])
     options = ort.SessionOptions()
     options.intra_op_num_threads = qkernels.get_num_threads()
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except (ort.capi.onnxruntime_pybind11_state.NotImplemented, ort.capi.onnxruntime_pybind11_state.InvalidGraph) as error:
+        raise NotImplementedError(str(error)) from error
     feeds = {name: x for name, x in inputs.items() if name not in constants}
-    return lambda: session.run(None, feeds)
+    if not bound:
+        return lambda: session.run(None, feeds)
+    binding, values = session.io_binding(), {}
+    for name, x in feeds.items():
+        plain = x.view(np.uint16) if x.dtype == DTYPES["bf16"] else x
+        values[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(plain, types[name])
+        binding.bind_ortvalue_input(name, values[name])
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+    for name, output in shared:
+        binding.bind_ortvalue_output(output, values[name])
+    session.run_with_iobinding(binding)
+    for output, value in zip(session.get_outputs(), binding.get_outputs(), strict=True):
+        binding.bind_ortvalue_output(output.name, value)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def torch_tensors(*arrays):
+    """The same values as tensors of the same types."""
+    torch = peer("torch")
+    bf16 = lambda a: torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
+    return [bf16(a) if a.dtype == DTYPES["bf16"] else torch.from_numpy(a) for a in arrays]
+
+
+class Compared(abc.ABC):
+    """A call of a kernel and the same call of its peers, at the shapes of the models: the last two parameters are threads and who.
+
+    A benchmark names its `family` and has a method for each name of who, given the other parameters, that returns the call; `nbytes`, given the
+    same, is what a call must at least read and write."""
+
+    THREADS = sorted({1, qkernels.get_num_threads()})
+    timeout = 120
+
+    @property
+    @abc.abstractmethod
+    def family(self):
+        """The family whose tier is asserted."""
+
+    def setup(self, *values):
+        *parameters, threads, who = values
+        qkernels.set_num_threads(threads)
+        if who == "qkernels":
+            assert_tier(self.family)
+        self.call = getattr(self, who)(*parameters)
+        self.call()
+
+    def time_call(self, *values):
+        self.call()
+
+    def track_gigabytes_per_second(self, *values):
+        return gigabytes_per_second(self.call, self.nbytes(*values[:-2]))
+    track_gigabytes_per_second.unit = "GB/s"

@@ -1,103 +1,112 @@
-"""Sums, products and SiLU at the sizes of Qwen3-0.6B."""
+"""Arithmetic and functions of single elements, at the inner sizes of Qwen3-0.6B and 4B."""
 import numpy as np
 
 import qkernels
 
-from .common import DTYPES, QWEN3, assert_tier, gigabytes_per_second, normal, onnxruntime_node, peer
+from . import common
+from .common import DTYPES, QWEN3, normal, onnxruntime_node, peer, torch_tensors
 
-FUNCTIONS = {"add": 2, "sub": 2, "mul": 2, "sigmoid": 1, "silu": 1, "silu_mul": 2}
-EXP = lambda x: 1 / (1 + np.exp(-x))
-NUMPY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "sigmoid": EXP, "silu": lambda x: x * EXP(x), "silu_mul": lambda x, y: x * EXP(x) * y}
+ROWS = [1, 128, 512]
+TWO = {"add", "sub", "mul", "silu_mul", "div", "pow", "swiglu"}
+LOGISTIC = lambda x: 1 / (1 + np.exp(-x))
+NUMPY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "sigmoid": LOGISTIC, "silu": lambda x: x * LOGISTIC(x),
+         "silu_mul": lambda x, y: x * LOGISTIC(x) * y}
 
 
-class Elementwise:
+def arrays_for(function, rows, model, dtype, positive=False):
+    arrays = [normal(rows, QWEN3[model].intermediate, dtype=dtype, seed=seed) for seed in range(2 if function in TWO else 1)]
+    return [np.abs(a) for a in arrays] if positive else arrays
+
+
+def bytes_of(function, rows, model, dtype):
+    return (3 if function in TWO else 2) * rows * QWEN3[model].intermediate * np.dtype(DTYPES[dtype]).itemsize
+
+
+class Elementwise(common.Compared):
+    """Sums, products and SiLU."""
+
     kernels = ("add", "sub", "mul", "sigmoid", "silu", "silu_mul")
-    params = [list(kernels), [1, 512], list(DTYPES), ["qkernels", "numpy", "torch"]]
-    param_names = ["function", "rows", "dtype", "who"]
+    family = "elementwise"
+    params = [list(kernels), ROWS, list(QWEN3), list(DTYPES), common.Compared.THREADS, ["qkernels", "numpy", "torch", "onnxruntime"]]
+    param_names = ["function", "rows", "model", "dtype", "threads", "who"]
+    nbytes = staticmethod(bytes_of)
 
-    def setup(self, function, rows, dtype, who):
-        arrays = [normal(rows, QWEN3["0.6B"].intermediate, dtype=dtype, seed=seed) for seed in range(FUNCTIONS[function])]
-        self.nbytes = (len(arrays) + 1) * arrays[0].nbytes
-        if who == "qkernels":
-            assert_tier("elementwise")
-            run, out = getattr(qkernels, function), np.empty_like(arrays[0])
-            self.call = lambda: run(*arrays, out=out)
-        elif who == "numpy":
-            self.call = lambda: NUMPY[function](*arrays)
-        else:
-            torch = peer("torch")
-            types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-            tensors = [torch.from_numpy(a.astype(np.float32)).to(types[dtype]) for a in arrays]
-            silu_mul = lambda a, b: torch.nn.functional.silu(a) * b
-            run = {"silu": torch.nn.functional.silu, "silu_mul": silu_mul}.get(function) or getattr(torch, function)
-            self.call = lambda: run(*tensors)
-        self.call()
+    def qkernels(self, function, *parameters):
+        arrays, run = arrays_for(function, *parameters), getattr(qkernels, function)
+        out = np.empty_like(arrays[0])
+        return lambda: run(*arrays, out=out)
 
-    def time_elementwise(self, function, rows, dtype, who):
-        self.call()
+    def numpy(self, function, *parameters):
+        arrays, run = arrays_for(function, *parameters), NUMPY[function]
+        return lambda: run(*arrays)
 
-    def track_gigabytes_per_second(self, function, rows, dtype, who):
-        return gigabytes_per_second(self.call, self.nbytes)
-    track_gigabytes_per_second.unit = "GB/s"
+    def torch(self, function, *parameters):
+        tensors, torch = torch_tensors(*arrays_for(function, *parameters)), peer("torch")
+        silu = torch.nn.functional.silu
+        run = {"silu": silu, "silu_mul": lambda a, b: silu(a) * b}.get(function) or getattr(torch, function)
+        return lambda: run(*tensors)
 
-
-TORCH_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+    def onnxruntime(self, function, *parameters):
+        arrays = arrays_for(function, *parameters)
+        if function in ("silu", "silu_mul"):  # QuickGelu is its fastest form; the product is a node of its own there
+            if function == "silu_mul":
+                raise NotImplementedError("ONNX Runtime has no fused node")
+            return onnxruntime_node("com.microsoft", "QuickGelu", {"a": arrays[0]}, bound=True, alpha=1.0)
+        return onnxruntime_node("", function.capitalize(), dict(zip("ab", arrays, strict=False)), opset=20, bound=True)
 
 
-class Functions:
+class Functions(common.Compared):
     """Functions of single elements; SiLU's product under its ONNX name."""
 
     kernels = ("div", "pow", "neg", "sqrt", "exp", "log", "sin", "cos", "tanh", "erf", "reciprocal", "softplus", "gelu", "swish", "swiglu")
-    params = [list(kernels), [1, 512], list(DTYPES), ["qkernels", "torch", "onnxruntime"]]
-    param_names = ["function", "rows", "dtype", "who"]
-    timeout = 120
+    family = "elementwise"
+    params = [list(kernels), ROWS, list(DTYPES), common.Compared.THREADS, ["qkernels", "torch", "onnxruntime"]]
+    param_names = ["function", "rows", "dtype", "threads", "who"]
 
-    def setup(self, function, rows, dtype, who):
-        two = function in ("div", "pow", "swiglu")
-        arrays = [np.abs(normal(rows, QWEN3["0.6B"].intermediate, dtype=dtype, seed=seed)) for seed in range(2 if two else 1)]
-        self.nbytes = (len(arrays) + 1) * arrays[0].nbytes
-        if who == "qkernels":
-            assert_tier("elementwise")
-            run, out = getattr(qkernels, function), np.empty_like(arrays[0])
-            self.call = lambda: run(*arrays, out=out)
-        elif who == "torch":
-            torch = peer("torch")
-            tensors = [torch.from_numpy(a.astype(np.float32)).to(getattr(torch, TORCH_TYPES[dtype])) for a in arrays]
-            f = torch.nn.functional
-            run = {"softplus": f.softplus, "gelu": f.gelu, "swish": f.silu, "swiglu": lambda a, b: f.silu(a) * b}.get(function) or getattr(torch, function)
-            self.call = lambda: run(*tensors)
-        elif dtype != "f32" or function in ("swish", "swiglu"):
-            raise NotImplementedError("float32 operators of opset 20 only")
-        else:
-            self.call = onnxruntime_node("", function.capitalize(), dict(zip("ab", arrays, strict=False)), opset=20)
-        self.call()
+    def arrays(self, function, rows, dtype):
+        return arrays_for(function, rows, "0.6B", dtype, positive=function in ("pow", "sqrt", "log"))
 
-    def time_functions(self, function, rows, dtype, who):
-        self.call()
+    def nbytes(self, function, rows, dtype):
+        return bytes_of(function, rows, "0.6B", dtype)
 
-    def track_gigabytes_per_second(self, function, rows, dtype, who):
-        return gigabytes_per_second(self.call, self.nbytes)
-    track_gigabytes_per_second.unit = "GB/s"
+    def qkernels(self, function, rows, dtype):
+        arrays, run = self.arrays(function, rows, dtype), getattr(qkernels, function)
+        out = np.empty_like(arrays[0])
+        return lambda: run(*arrays, out=out)
+
+    def torch(self, function, rows, dtype):
+        tensors, torch = torch_tensors(*self.arrays(function, rows, dtype)), peer("torch")
+        f = torch.nn.functional
+        run = {"softplus": f.softplus, "gelu": f.gelu, "swish": f.silu, "swiglu": lambda a, b: f.silu(a) * b}.get(function) or getattr(torch, function)
+        return lambda: run(*tensors)
+
+    def onnxruntime(self, function, rows, dtype):
+        if function in ("swish", "swiglu"):
+            raise NotImplementedError("no kernel of its own in ONNX Runtime")
+        return onnxruntime_node("", function.capitalize(), dict(zip("ab", self.arrays(function, rows, dtype), strict=False)), opset=20, bound=True)
 
 
-class Gelu:
+class Gelu(common.Compared):
     """The GELU family of com.microsoft."""
 
     kernels = ("contrib.gelu", "quick_gelu", "bias_gelu", "fast_gelu")
     OPERATORS = {"contrib.gelu": "Gelu", "quick_gelu": "QuickGelu", "bias_gelu": "BiasGelu", "fast_gelu": "FastGelu"}
-    params = [list(kernels), [1, 512], ["qkernels", "onnxruntime"]]
-    param_names = ["function", "rows", "who"]
+    family = "elementwise"
+    params = [list(kernels), ROWS, list(DTYPES), common.Compared.THREADS, ["qkernels", "onnxruntime"]]
+    param_names = ["function", "rows", "dtype", "threads", "who"]
 
-    def setup(self, function, rows, who):
-        x = normal(rows, QWEN3["0.6B"].intermediate)
-        bias = [normal(x.shape[1], seed=1)] if function in ("bias_gelu", "fast_gelu") else []
-        if who == "qkernels":
-            assert_tier("elementwise")
-            run, out = getattr(qkernels.contrib, function.split(".")[-1]), np.empty_like(x)
-            self.call = lambda: run(x, *bias, out=out)
-        else:
-            self.call = onnxruntime_node("com.microsoft", self.OPERATORS[function], dict(zip("xb", [x, *bias], strict=False)), constants=["b"] if bias else ())
-        self.call()
+    def arrays(self, function, rows, dtype):
+        x = normal(rows, QWEN3["0.6B"].intermediate, dtype=dtype)
+        return [x, normal(x.shape[1], dtype=dtype, seed=1)] if function in ("bias_gelu", "fast_gelu") else [x]
 
-    def time_gelu(self, function, rows, who):
-        self.call()
+    def nbytes(self, function, rows, dtype):
+        return bytes_of(function, rows, "0.6B", dtype)
+
+    def qkernels(self, function, rows, dtype):
+        arrays, run = self.arrays(function, rows, dtype), getattr(qkernels.contrib, function.split(".")[-1])
+        out = np.empty_like(arrays[0])
+        return lambda: run(*arrays, out=out)
+
+    def onnxruntime(self, function, rows, dtype):
+        inputs = dict(zip("xb", self.arrays(function, rows, dtype), strict=False))
+        return onnxruntime_node("com.microsoft", self.OPERATORS[function], inputs, bound=True, constants=["b"] if "b" in inputs else ())

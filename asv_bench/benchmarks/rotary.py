@@ -1,48 +1,47 @@
-"""Rotary embedding of the queries of Qwen3-0.6B."""
+"""Rotary embedding of queries and keys: heads of 128 elements, as many as the models have."""
 import numpy as np
 
 import qkernels
 
-from .common import DTYPES, QWEN3, assert_tier, gigabytes_per_second, normal, onnxruntime_node, peer
+from . import common
+from .common import DTYPES, QWEN3, normal, onnxruntime_node, peer, torch_tensors
 
-SHAPE = QWEN3["0.6B"]
+HEADS = sorted({h for shape in QWEN3.values() for h in (shape.heads, shape.kv_heads)})
+D = QWEN3["0.6B"].head_size
 
 
-class RotaryEmbedding:
+class RotaryEmbedding(common.Compared):
     kernels = ("rotary_embedding", "contrib.rotary_embedding")
-    params = [[1, 512], list(DTYPES), ["qkernels", "numpy", "torch", "onnxruntime"]]
-    param_names = ["rows", "dtype", "who"]
+    family = "rotary"
+    params = [[1, 128, 512], HEADS, list(DTYPES), common.Compared.THREADS, ["qkernels", "numpy", "torch", "onnxruntime"]]
+    param_names = ["rows", "heads", "dtype", "threads", "who"]
 
-    def setup(self, rows, dtype, who):
-        d = SHAPE.head_size
-        x, positions = normal(1, rows, SHAPE.heads * d, dtype=dtype), np.arange(rows, dtype=np.int64)[None]
-        angles = np.arange(4096)[:, None] * 1e6 ** (-np.arange(d // 2) / (d // 2))
-        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-        self.nbytes = 2 * x.nbytes
-        if who == "qkernels":
-            assert_tier("rotary")
-            out = np.empty_like(x)
-            self.call = lambda: qkernels.rotary_embedding(x, cos, sin, positions, num_heads=SHAPE.heads, out=out)
-        elif who == "onnxruntime":
-            if dtype != "f32":
-                raise NotImplementedError("float32 only")
-            node = {"x": x, "positions": positions, "cos": cos, "sin": sin}
-            self.call = onnxruntime_node("com.microsoft", "RotaryEmbedding", node, constants=["cos", "sin"], num_heads=SHAPE.heads)
-        else:
-            heads = x.astype(np.float32).reshape(1, rows, SHAPE.heads, d)
-            c, s = np.tile(cos[positions][:, :, None], 2), np.tile(sin[positions][:, :, None], 2)
-            join, half = np.concatenate, d // 2
-            if who == "torch":
-                torch = peer("torch")
-                types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-                heads, c, s = (torch.from_numpy(a).to(types[dtype]) for a in (heads, c, s))
-                join = torch.cat
-            self.call = lambda: heads * c + join((-heads[..., half:], heads[..., :half]), -1) * s
-        self.call()
+    def arrays(self, rows, heads, dtype):
+        angles = np.arange(4096)[:, None] * 1e6 ** (-np.arange(D // 2) / (D // 2))
+        cos, sin = (f(angles).astype(DTYPES[dtype]) for f in (np.cos, np.sin))
+        return normal(1, rows, heads * D, dtype=dtype), np.arange(rows, dtype=np.int64)[None], cos, sin
 
-    def time_rotary(self, rows, dtype, who):
-        self.call()
+    def nbytes(self, rows, heads, dtype):
+        return 2 * rows * heads * D * np.dtype(DTYPES[dtype]).itemsize
 
-    def track_gigabytes_per_second(self, rows, dtype, who):
-        return gigabytes_per_second(self.call, self.nbytes)
-    track_gigabytes_per_second.unit = "GB/s"
+    def qkernels(self, rows, heads, dtype):
+        x, positions, cos, sin = self.arrays(rows, heads, dtype)
+        out = np.empty_like(x)
+        return lambda: qkernels.rotary_embedding(x, cos, sin, positions, num_heads=heads, out=out)
+
+    def numpy(self, rows, heads, dtype):
+        x, positions, cos, sin = self.arrays(rows, heads, "f32")
+        return self.by_hand(x.reshape(1, rows, heads, D), *(np.tile(c[positions][:, :, None], 2) for c in (cos, sin)), np.concatenate)
+
+    def torch(self, rows, heads, dtype):
+        x, positions, cos, sin = self.arrays(rows, heads, dtype)
+        x, cos, sin = torch_tensors(x.reshape(1, rows, heads, D), *(np.tile(c[positions][:, :, None], 2) for c in (cos, sin)))
+        return self.by_hand(x, cos, sin, peer("torch").cat)
+
+    @staticmethod
+    def by_hand(x, cos, sin, join):
+        return lambda: x * cos + join((-x[..., D // 2:], x[..., :D // 2]), -1) * sin
+
+    def onnxruntime(self, rows, heads, dtype):
+        node = dict(zip(("x", "positions", "cos", "sin"), self.arrays(rows, heads, dtype), strict=True))
+        return onnxruntime_node("com.microsoft", "RotaryEmbedding", node, bound=True, constants=["cos", "sin"], num_heads=heads)

@@ -3,37 +3,32 @@ import numpy as np
 
 import qkernels
 
-from .common import DTYPES, QWEN3, assert_tier, gigabytes_per_second, normal, onnxruntime_node, peer
+from . import common
+from .common import DTYPES, QWEN3, normal, onnxruntime_node, peer, torch_tensors
 
-SHAPES = {"decode 16 x 4096": (16, 4096), "prefill 8192 x 512": (8192, 512), "logits": (1, QWEN3["0.6B"].vocabulary), "experts 512 x 128": (512, 128)}
+SHAPES = {"decode 16 x 4096": (16, 4096), "prefill 8192 x 512": (8192, 512), "prefill 32 x 128 x 128": (4096, 128), "decode 16 x 129": (16, 129),
+          "logits": (1, QWEN3["0.6B"].vocabulary), "logits of 8": (8, QWEN3["0.6B"].vocabulary), "experts 512 x 128": (512, 128)}
 
 
-class Softmax:
+class Softmax(common.Compared):
     kernels = ("softmax", "log_softmax")
-    params = [list(kernels), list(SHAPES), list(DTYPES), ["qkernels", "torch", "onnxruntime"]]
-    param_names = ["function", "shape", "dtype", "who"]
+    family = "softmax"
+    params = [list(kernels), list(SHAPES), list(DTYPES), common.Compared.THREADS, ["qkernels", "torch", "onnxruntime"]]
+    param_names = ["function", "shape", "dtype", "threads", "who"]
 
-    def setup(self, function, shape, dtype, who):
+    def nbytes(self, function, shape, dtype):
+        return 2 * int(np.prod(SHAPES[shape])) * np.dtype(DTYPES[dtype]).itemsize
+
+    def qkernels(self, function, shape, dtype):
         x = normal(*SHAPES[shape], dtype=dtype, scale=3)
-        self.nbytes = 2 * x.nbytes
-        if who == "qkernels":
-            assert_tier("softmax")
-            run, out = getattr(qkernels, function), np.empty_like(x)
-            self.call = lambda: run(x, out=out)
-        elif who == "torch":
-            torch = peer("torch")
-            t = torch.from_numpy(x.astype(np.float32)).to({"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[dtype])
-            run = getattr(torch, function)
-            self.call = lambda: run(t, -1)
-        elif dtype == "f32":
-            self.call = onnxruntime_node("", {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[function], {"x": x}, axis=-1)
-        else:
-            raise NotImplementedError("float32 only")
-        self.call()
+        run, out = getattr(qkernels, function), np.empty_like(x)
+        return lambda: run(x, out=out)
 
-    def time_softmax(self, function, shape, dtype, who):
-        self.call()
+    def torch(self, function, shape, dtype):
+        (x,) = torch_tensors(normal(*SHAPES[shape], dtype=dtype, scale=3))
+        run = getattr(peer("torch"), function)
+        return lambda: run(x, -1)
 
-    def track_gigabytes_per_second(self, function, shape, dtype, who):
-        return gigabytes_per_second(self.call, self.nbytes)
-    track_gigabytes_per_second.unit = "GB/s"
+    def onnxruntime(self, function, shape, dtype):
+        operator = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}[function]
+        return onnxruntime_node("", operator, {"x": normal(*SHAPES[shape], dtype=dtype, scale=3)}, bound=True, axis=-1)

@@ -1,6 +1,7 @@
 #include "attention/attention.h"
 
 #include <omp.h>
+#include <string.h>
 
 static const qk_attention_table *const tables[QK_ISA_COUNT] = QK_TABLES(attention);
 
@@ -11,11 +12,15 @@ static int64_t thread_scratch(const qk_attention_args *a)
     return QK_ATTENTION_ROWS * (d + QK_ATTENTION_PIECE + 2 * dv + 4) + QK_ATTENTION_PIECE * (d + dv);
 }
 
-static int is_split(const qk_attention_args *a) { return qk_attention_blocks(a) <= 1; }
+/* few rows, or too few blocks of them to keep all threads at work */
+static int is_split(const qk_attention_args *a, int threads)
+{
+    return qk_attention_blocks(a) <= 1 && (qk_attention_rows(a) <= 32 || a->batch * a->kv_heads < 2 * threads);
+}
 
 int64_t qk_attention_scratch(const qk_attention_args *a, int threads)
 {
-    int64_t partials = is_split(a) ? a->batch * a->kv_heads * qk_attention_pieces(a) * qk_attention_partial(a) : 0;
+    int64_t partials = is_split(a, threads) ? a->batch * a->kv_heads * qk_attention_pieces(a) * qk_attention_partial(a) : 0;
     return threads * thread_scratch(a) + partials;
 }
 
@@ -26,7 +31,7 @@ void qk_attention(int isa, int threads, const qk_attention_args *a, float *scrat
     int64_t fresh = a->new_k ? heads * a->rows : 0, rows = a->batch * a->heads * a->rows;
     int64_t pieces = heads * qk_attention_pieces(a), blocks = heads * qk_attention_blocks(a);
     float *partials = scratch + threads * each;
-    int split = is_split(a);
+    int split = is_split(a, threads);
     if (threads == 1) {
         table->append(a, scratch, 0, fresh);
         if (split) {
@@ -67,4 +72,15 @@ void qk_attention_scores(int isa, int threads, const qk_attention_args *a, float
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
     for (int64_t t = 0; t < blocks; t++)
         table->scores(a, scratch + omp_get_thread_num() * each, t);
+}
+
+void qk_attention_copy(int threads, char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t blocks, int64_t bytes)
+{
+    enum { CHUNK = 1 << 18 };
+    int64_t chunks = qk_ceil_div(bytes, CHUNK);
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t i = 0; i < blocks * chunks; i++) {
+        int64_t block = i / chunks, start = i % chunks * CHUNK;
+        memcpy(to + block * to_stride + start, from + block * from_stride + start, (size_t)qk_min(CHUNK, bytes - start));
+    }
 }

@@ -7,25 +7,29 @@
  *   - keys are cut into pieces of 256 at absolute positions 0, 256, 512 ... Within one: m = max of the visible scores, p = exp(s - m), l = 16
  *     lane sums of p over groups of 16 keys in order, then the tree; o[d] = fma(p_j, v_j[d], o[d]) in key order from zero, p_j
  *     times the token's scale in a cache of bytes.
+ *   - in a cache of bytes with a scale per token and d <= 512, q and p are codes as well, of 16 bits: code = round(x / scale), scale = the
+ *     largest / 32767 of the row of q, or of the row's p (times the token's scale) in one piece; products are exact integers, the
+ *     score = (float)sum * scale * q's scale * the token's, o[d] = (float)sum * p's scale.
  *   - pieces are combined in order: M' = max(M, m), a = exp(m - M'), b = exp(M - M'), O = fma(o, a, O * b), L = fma(l, a, L * b);
  *     a sink comes last, as a piece with m = sink, l = 1 and o = 0; y = O / L, rounded once. A piece without a visible key is skipped; a
  *     row without one is zero.
  *   - keys outside a row's range (causality, window, length, hidden ends of a piece) are never multiplied, so what lies there cannot leak.
  *
  * Rows: the queries of all heads that share a kv head are the rows of one problem, row = query * group + head, so K and V are read once
- * for all of them. The work is cut into blocks of up to 32 rows. With few rows every (batch, kv head, piece) is a task that leaves its
+ * for all of them. The work is cut into blocks of up to 128 rows. With few rows every (batch, kv head, piece) is a task that leaves its
  * m, l and o in a buffer, and a second phase combines them; with many, every (batch, kv head, block) is a task that walks the pieces. */
 #ifndef QK_ATTENTION_H
 #define QK_ATTENTION_H
 
 #include "simd/tiers.h"
 
-enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 32, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
+enum { QK_ATTENTION_PIECE = 256, QK_ATTENTION_ROWS = 128, QK_MASK_NONE = -1, QK_MASK_BOOL = 3 };
 
 /* Element types that only a cache has, besides qk_dtype: signed bytes, and two elements of 4 bits in a byte, the first one low, stored + 8. A
  * value is its code times a scale, of its channel (k_scale), for which a piece is widened before it is used, or of its token (k_rows, bytes only),
  * which scores and probabilities are multiplied by. */
-enum { QK_CACHE_I8 = 3, QK_CACHE_U4 = 4 };
+enum { QK_CACHE_I8 = 3, QK_CACHE_U4 = 4, QK_CODES_WIDE = 4 /* a tile's: bytes that have been widened to int16 */ };
+enum { QK_CODE_LIMIT = 32767 }; /* of the codes of q and of probabilities */
 
 /* bytes of n elements; n is even for 4 bits */
 static inline int64_t qk_cache_bytes(int dtype, int64_t n)
@@ -88,12 +92,18 @@ void qk_attention(int isa, int threads, const qk_attention_args *args, float *sc
 /* fills args->scores, for QK_PROBABILITIES after qk_attention has filled args->statistics */
 void qk_attention_scores(int isa, int threads, const qk_attention_args *args, float *scratch);
 
+/* blocks of bytes, for a past into its present: most of the time of a step is this, and the new memory's pages */
+void qk_attention_copy(int threads, char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t blocks, int64_t bytes);
+
 /* geometry, shared by the driver and the bodies */
 static inline int64_t qk_attention_group(const qk_attention_args *a) { return a->heads / a->kv_heads; }
 static inline int64_t qk_attention_rows(const qk_attention_args *a) { return a->rows * qk_attention_group(a); } /* of one kv head */
 static inline int64_t qk_attention_pieces(const qk_attention_args *a) { return qk_ceil_div(a->keys, QK_ATTENTION_PIECE); }
 static inline int64_t qk_attention_blocks(const qk_attention_args *a) { return qk_ceil_div(qk_attention_rows(a), QK_ATTENTION_ROWS); }
 static inline int64_t qk_attention_pad(int64_t n) { return qk_ceil_div(n, 16) * 16; }
+static inline int64_t qk_attention_pad_codes(int64_t n) { return qk_ceil_div(n, 32) * 32; }
+/* whether bytes are multiplied as integers: 512 * 127 * 32767 is less than 2^31 */
+static inline int qk_attention_is_coded(const qk_attention_args *a) { return a->k_rows && a->d <= 512; }
 static inline int64_t qk_attention_past(const qk_attention_args *a, int64_t b) { return a->pasts ? a->pasts[b] : a->past; }
 static inline int64_t qk_attention_end(const qk_attention_args *a, int64_t b) { return a->ends ? a->ends[b] : a->keys; }
 static inline int64_t qk_attention_count(const qk_attention_args *a, int64_t b) { return a->counts ? a->counts[b] : a->rows; }

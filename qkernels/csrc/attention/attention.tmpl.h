@@ -26,14 +26,15 @@ enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS };
 
 /* One thread's working memory; strides are padded to 16 and the padding of q and k is zero. */
 typedef struct {
-    float *q;                         /* (QK_ROWS, d) */
-    float *s;                         /* (QK_ROWS, QK_PIECE): scores, then probabilities */
-    float *o;                         /* (QK_ROWS, dv) of one piece */
-    float *total;                     /* (QK_ROWS, dv) of the pieces so far */
-    float *k, *v;                     /* (QK_PIECE, d), (QK_PIECE, dv): widened */
-    float *m, *l, *m_total, *l_total; /* (QK_ROWS) */
-    int64_t d, dv;                    /* padded */
-    int lo[QK_ROWS], hi[QK_ROWS];     /* the keys of the piece that a row sees */
+    float *q;                                 /* (QK_ROWS, d) */
+    float *s;                                 /* (QK_ROWS, QK_PIECE): scores, then probabilities */
+    float *o;                                 /* (QK_ROWS, dv) of one piece */
+    float *total;                             /* (QK_ROWS, dv) of the pieces so far */
+    float *k, *v;                             /* (QK_PIECE, d), (QK_PIECE, dv): widened */
+    float *m, *l, *m_total, *l_total;         /* (QK_ROWS) */
+    int64_t d, dv;                            /* padded */
+    int lo[QK_ROWS], hi[QK_ROWS];             /* the keys of the piece that a row sees */
+    float q_scale[QK_ROWS], p_scale[QK_ROWS]; /* of rows of codes */
 } qk_attention_work;
 
 /* What is wanted next, fetched into the second-level cache row by row while the present keys are worked on: the values of this piece
@@ -64,7 +65,9 @@ QK_TILED void QK_TIER(fetch)(const qk_attention_ahead *ahead, int first, int las
 
 static qk_attention_work QK_TIER(attention_work)(const qk_attention_args *a, float *p)
 {
-    qk_attention_work w = {.d = qk_attention_pad(a->d), .dv = qk_attention_pad(a->dv)};
+    qk_attention_work w; /* not set to zero: this is a step's time for a few keys */
+    w.d = qk_attention_pad(a->d);
+    w.dv = qk_attention_pad(a->dv);
     w.q = p;
     w.s = w.q + QK_ROWS * w.d;
     w.o = w.s + QK_ROWS * QK_PIECE;
@@ -96,9 +99,33 @@ static inline v16 QK_TIER(load_codes)(const void *x, int dtype, int n)
     return v16i_to_f(v16i_sub(v16i_load_u8(bytes), v16i_set1(8)));
 }
 
+/* 16 elements of keys or values in the type that a tile reads */
+QK_TILED v16 QK_TIER(load_element)(const int dtype, const void *p)
+{
+    return dtype == QK_CACHE_I8 ? v16i_to_f(v16i_load_i8(p)) : v16_load_as(dtype, p, 16);
+}
+
+QK_TILED void QK_TIER(widen_vectors)(const int dtype, const char *x, int64_t stride, float *y, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++, x += qk_cache_bytes(dtype, stride), y += n)
+        for (int64_t c = 0; c < n; c += 16)
+            v16_store(y + c, QK_TIER(load_element)(dtype, x + qk_cache_bytes(dtype, c)));
+}
+
 /* (rows, n) of any type, codes by their scales, to float32 rows of n padded to 16 with zeros */
 static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, const float *scale, float *y, int64_t rows, int64_t n)
 {
+    if (!scale && n % 16 == 0 && dtype != QK_CACHE_U4) {
+        /* clang-format off */
+        switch (dtype) {
+        case QK_F32: QK_TIER(widen_vectors)(QK_F32, x, stride, y, rows, n); break;
+        case QK_F16: QK_TIER(widen_vectors)(QK_F16, x, stride, y, rows, n); break;
+        case QK_BF16: QK_TIER(widen_vectors)(QK_BF16, x, stride, y, rows, n); break;
+        default: QK_TIER(widen_vectors)(QK_CACHE_I8, x, stride, y, rows, n);
+        }
+        /* clang-format on */
+        return;
+    }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < n; c += 16) {
             const void *from = QK_TIER(at)(x, dtype, r * stride + c);
@@ -107,6 +134,31 @@ static void QK_TIER(widen)(const void *x, int dtype, int64_t stride, const float
             if (scale)
                 v = v16_mul(v, v16_load_as(QK_F32, scale + c, left));
             v16_store(y + r * qk_attention_pad(n) + c, v);
+        }
+}
+
+/* 16 codes of which n are there, as int32 */
+static inline v16i QK_TIER(load_bytes)(const int8_t *x, int64_t n)
+{
+    int8_t bytes[16] = {0};
+    return v16i_load_i8(n >= 16 ? x : memcpy(bytes, x, (size_t)qk_max(0, n)));
+}
+
+/* (rows, n) bytes as int16 rows of n padded to 32 with zeros */
+static void QK_TIER(widen_codes)(const int8_t *x, int64_t stride, int16_t *y, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++, x += stride, y += qk_attention_pad_codes(n))
+        for (int64_t c = 0; c < qk_attention_pad_codes(n); c += 16)
+            v16i_store_u16(y + c, QK_TIER(load_bytes)(x + c, n - c));
+}
+
+/* (rows, n) bytes as pairs (x[2 r][c], x[2 r + 1][c]) of int16: rows / 2 rows, rounded up, of n padded to 16 pairs, with zeros */
+static void QK_TIER(widen_pairs)(const int8_t *x, int64_t stride, int32_t *y, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r += 2, x += 2 * stride, y += qk_attention_pad(n))
+        for (int64_t c = 0; c < n; c += 16) {
+            v16i low = QK_TIER(load_bytes)(x + c, n - c), high = r + 1 < rows ? QK_TIER(load_bytes)(x + stride + c, n - c) : v16i_set1(0);
+            v16i_store(y + c, v16i_or(v16i_and(low, v16i_set1(0xFFFF)), v16i_shl(high, 16)));
         }
 }
 
@@ -133,24 +185,50 @@ static void QK_TIER(narrow)(const float *x, int dtype, const float *scale, void 
     }
 }
 
-/* n floats as signed bytes by a scale of their own, largest / 127; returns it. What is not finite makes the scale NaN, so that it shows. */
-static float QK_TIER(narrow_row)(const float *x, int8_t *y, int64_t n)
+/* The scale of n floats as codes up to `limit`: largest / limit. 0 where all of them are, and NaN where one is not finite, so that it shows. */
+static float QK_TIER(scale_of)(const float *x, int64_t n, float limit)
 {
     v16 top = v16_zero();
     for (int64_t c = 0; c < n; c += 16) {
         v16 v = v16_abs(v16_load(x + c));
         top = v16_max(top, v16_select(v16_isnan(v), v16_set1(INFINITY), v));
     }
-    float largest = v16_reduce_max(top), scale = largest / 127.0f;
-    if (!(largest > 0 && scale > 0 && largest < INFINITY)) {
+    float largest = v16_reduce_max(top);
+    return largest < INFINITY ? largest / limit : NAN;
+}
+
+/* 16 floats as codes; the limit is for a scale that lost bits below the smallest normal number */
+static inline v16i QK_TIER(codes)(const float *x, float scale, float limit)
+{
+    v16 q = v16_div(v16_load(x), v16_set1(scale));
+    return v16_to_i(v16_min(v16_max(q, v16_set1(-limit)), v16_set1(limit)));
+}
+
+/* n floats as signed bytes by a scale of their own, which it returns */
+static float QK_TIER(narrow_row)(const float *x, int8_t *y, int64_t n)
+{
+    float scale = QK_TIER(scale_of)(x, n, 127);
+    if (!(scale > 0)) {
         memset(y, 0, (size_t)n);
-        return largest < INFINITY ? 0.0f : NAN;
+        return scale;
     }
     for (int64_t c = 0; c < n; c += 16) {
         uint8_t codes[16];
-        v16i_store_u8(codes, v16_to_i(v16_div(v16_load(x + c), v16_set1(scale))));
+        v16i_store_u8(codes, QK_TIER(codes)(x + c, scale, 127));
         memcpy(y + c, codes, (size_t)qk_min(16, n - c));
     }
+    return scale;
+}
+
+/* The same in place, as int16: n floats become n codes at the same address, with zeros up to a multiple of 32. */
+static float QK_TIER(narrow_in_place)(float *x, int64_t n)
+{
+    float scale = QK_TIER(scale_of)(x, n, QK_CODE_LIMIT);
+    int16_t *y = (int16_t *)x;
+    for (int64_t c = 0; c < n; c += 16)
+        v16i_store_u16(y + c, scale > 0 ? QK_TIER(codes)(x + c, scale, QK_CODE_LIMIT) : v16i_set1(0));
+    if (n % 32)
+        memset(y + n / 16 * 16, 0, 32);
     return scale;
 }
 
@@ -210,12 +288,6 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
         else
             QK_TIER(narrow)(scratch, a->v_dtype, QK_TIER(scales)(a->v_scale, g * a->dv), v, a->dv);
     }
-}
-
-/* 16 elements of keys or values in the type that a tile reads */
-QK_TILED v16 QK_TIER(load_element)(const int dtype, const void *p)
-{
-    return dtype == QK_CACHE_I8 ? v16i_to_f(v16i_load_i8(p)) : v16_load_as(dtype, p, 16);
 }
 
 /* ---- scores ---- */
@@ -302,6 +374,43 @@ QK_TILED void QK_TIER(scores_held)(float *s, const float *q, const char *k, int6
 #define QK_HELD(dtype, qr, n)
 #endif
 
+/* The same of codes: q int16 rows (stride 2 d), keys bytes or, if wide, int16; exact sums, then one rounding. Where a head is of `held` times 32,
+ * q stays in registers. */
+QK_TILED void QK_TIER(scores_codes)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int stop, int last, float scale,
+                                    const int wide, const int qr, const int held)
+{
+    const int kr = 16 / qr;
+    v16i x[16], sums[16];
+    float out[16];
+    int64_t steps = qk_attention_pad_codes(d) / 32;
+    if (held)
+        QK_EACH (int i = 0; i < qr * held; i++)
+            x[i] = v16i_load((const int16_t *)(q + i / held * d) + 32 * (i % held));
+    for (; first < stop; first += kr) {
+        QK_EACH (int j = 0; j < kr; j++) {
+            const char *row = k + qk_min(first + j, last) * bytes;
+            v16i acc[4] = {v16i_set1(0), v16i_set1(0), v16i_set1(0), v16i_set1(0)};
+            if (held)
+                QK_EACH (int c = 0; c < held; c++) {
+                    v16i y = wide ? v16i_load(row + 64 * c) : v16i_load_i8_i16(row + 32 * c);
+                    QK_EACH (int i = 0; i < qr; i++)
+                        acc[i] = v16i_dot_i16(acc[i], x[i * held + c], y);
+                }
+            else
+                for (int64_t c = 0; c < steps; c++) {
+                    v16i y = wide ? v16i_load(row + 64 * c) : v16i_load_i8_i16(row + 32 * c);
+                    QK_EACH (int i = 0; i < qr; i++)
+                        acc[i] = v16i_dot_i16(acc[i], v16i_load((const int16_t *)(q + i * d) + 32 * c), y);
+                }
+            QK_EACH (int i = 0; i < qr; i++)
+                sums[i * kr + j] = acc[i];
+        }
+        v16_store(out, v16_mul(v16i_to_f(v16i_reduce_add_16(sums)), v16_set1(scale)));
+        QK_EACH (int i = 0; i < qr; i++)
+            memcpy(s + i * QK_PIECE + first, out + i * kr, 4 * (size_t)kr);
+    }
+}
+
 /* each tile a function of its own: the registers are all for its inner loop */
 typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, int first, int stop, int last, float scale);
 #define QK_SCORES(dtype, qr) \
@@ -312,16 +421,27 @@ typedef void (*qk_scores_tile)(float *s, const float *q, const char *k, int64_t 
         QK_HELD(dtype, qr, 4) \
         QK_TIER(scores_tile)(s, q, k, bytes, d, first, stop, last, scale, dtype, qr); \
     }
+#define QK_SCORES_OF_CODES(dtype, qr) \
+    static __attribute__((noinline)) void QK_TIER(scores_##dtype##_##qr)(float *s, const float *q, const char *k, int64_t bytes, int64_t d, \
+                                                                         int first, int stop, int last, float scale) \
+    { \
+        if (V16_ACCUMULATORS == 16 && d == 128) \
+            QK_TIER(scores_codes)(s, q, k, bytes, d, first, stop, last, scale, dtype == QK_CODES_WIDE, qr, 4); \
+        else \
+            QK_TIER(scores_codes)(s, q, k, bytes, d, first, stop, last, scale, dtype == QK_CODES_WIDE, qr, 0); \
+    }
 /* clang-format off */
 QK_SCORES(QK_F32, 1) QK_SCORES(QK_F32, 2) QK_SCORES(QK_F32, 4)
 QK_SCORES(QK_F16, 1) QK_SCORES(QK_F16, 2) QK_SCORES(QK_F16, 4)
 QK_SCORES(QK_BF16, 1) QK_SCORES(QK_BF16, 2) QK_SCORES(QK_BF16, 4)
-QK_SCORES(QK_CACHE_I8, 1) QK_SCORES(QK_CACHE_I8, 2) QK_SCORES(QK_CACHE_I8, 4)
-static const qk_scores_tile QK_TIER(scores_tiles)[4][3] = {
+QK_SCORES_OF_CODES(QK_CACHE_I8, 1) QK_SCORES_OF_CODES(QK_CACHE_I8, 2) QK_SCORES_OF_CODES(QK_CACHE_I8, 4)
+QK_SCORES_OF_CODES(QK_CODES_WIDE, 1) QK_SCORES_OF_CODES(QK_CODES_WIDE, 2) QK_SCORES_OF_CODES(QK_CODES_WIDE, 4)
+static const qk_scores_tile QK_TIER(scores_tiles)[5][3] = {
     {QK_TIER(scores_QK_F32_1), QK_TIER(scores_QK_F32_2), QK_TIER(scores_QK_F32_4)},
     {QK_TIER(scores_QK_F16_1), QK_TIER(scores_QK_F16_2), QK_TIER(scores_QK_F16_4)},
     {QK_TIER(scores_QK_BF16_1), QK_TIER(scores_QK_BF16_2), QK_TIER(scores_QK_BF16_4)},
     {QK_TIER(scores_QK_CACHE_I8_1), QK_TIER(scores_QK_CACHE_I8_2), QK_TIER(scores_QK_CACHE_I8_4)},
+    {QK_TIER(scores_QK_CODES_WIDE_1), QK_TIER(scores_QK_CODES_WIDE_2), QK_TIER(scores_QK_CODES_WIDE_4)},
 };
 /* clang-format on */
 
@@ -334,11 +454,10 @@ static inline int QK_TIER(log2_tile)(int rows, int left)
 }
 
 /* the scores of the keys [from, keys) that any row of a tile sees; from is a multiple of 16 */
-static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t stride, int from, int keys, float scale,
+static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t bytes, int from, int keys, float scale,
                             const qk_attention_ahead *ahead)
 {
     const qk_scores_tile *tiles = QK_TIER(scores_tiles)[dtype];
-    int64_t bytes = qk_cache_bytes(dtype, stride);
     /* several tiles take turns at keys that stay in the first-level cache */
     const int in_order = QK_TIER(in_order)(w, rows), step = in_order && rows <= 2 ? QK_PIECE : 16;
     for (int first = from, stop; first < keys; first = stop) {
@@ -407,8 +526,8 @@ static inline v16 QK_TIER(capped_and_masked)(const qk_attention_args *a, v16 x, 
 }
 
 /* s[lo..hi) becomes p, with p = 0 up to whole groups of 16; lo and hi close in on what the mask leaves */
-static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, const float *k_rows, const float *v_rows, float *s, int *lo, int *hi, float *m,
-                             float *l)
+static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_scale, const float *k_rows, const float *v_rows, float *s, int *lo,
+                             int *hi, float *m, float *l)
 {
     v16 hidden = v16_set1(-INFINITY), top = hidden, sum = v16_zero();
     int first = *lo / 16 * 16, last = *hi, seen_lo = *hi, seen_hi = *lo;
@@ -416,7 +535,7 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, const flo
         int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j), on;
         v16 x = v16_load(s + j);
         if (k_rows)
-            x = v16_mul(x, QK_TIER(load)(k_rows + j, n));
+            x = v16_mul(v16_mul(x, v16_set1(q_scale)), QK_TIER(load)(k_rows + j, n));
         x = QK_TIER(capped_and_masked)(a, x, mask + j, n, &on);
         on &= ~((1 << before) - 1);
         if (on) {
@@ -496,21 +615,18 @@ typedef void (*qk_values_tile)(float *o, int64_t dv, const float *p, const char 
 QK_VALUES(QK_F32, 1) QK_VALUES(QK_F32, 2) QK_VALUES(QK_F32, 4)
 QK_VALUES(QK_F16, 1) QK_VALUES(QK_F16, 2) QK_VALUES(QK_F16, 4)
 QK_VALUES(QK_BF16, 1) QK_VALUES(QK_BF16, 2) QK_VALUES(QK_BF16, 4)
-QK_VALUES(QK_CACHE_I8, 1) QK_VALUES(QK_CACHE_I8, 2) QK_VALUES(QK_CACHE_I8, 4)
-static const qk_values_tile QK_TIER(values_tiles)[4][3] = {
+static const qk_values_tile QK_TIER(values_tiles)[3][3] = {
     {QK_TIER(values_QK_F32_1), QK_TIER(values_QK_F32_2), QK_TIER(values_QK_F32_4)},
     {QK_TIER(values_QK_F16_1), QK_TIER(values_QK_F16_2), QK_TIER(values_QK_F16_4)},
     {QK_TIER(values_QK_BF16_1), QK_TIER(values_QK_BF16_2), QK_TIER(values_QK_BF16_4)},
-    {QK_TIER(values_QK_CACHE_I8_1), QK_TIER(values_QK_CACHE_I8_2), QK_TIER(values_QK_CACHE_I8_4)},
 };
 /* clang-format on */
 
 /* o of `rows` rows += p * v over what each sees of the piece, in key order */
-static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t stride, int from, int keys,
+static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t bytes, int from, int keys,
                             const qk_attention_ahead *ahead)
 {
     const qk_values_tile *tiles = QK_TIER(values_tiles)[dtype];
-    int64_t bytes = qk_cache_bytes(dtype, stride);
     /* where a value is read more than once, by other tiles or for other columns, as many as stay in the first-level cache */
     const int in_order = QK_TIER(in_order)(w, rows), step = rows > 4 ? 64 : rows <= 2 && in_order ? QK_PIECE : 16;
     for (int base = from / step * step; base < keys; base += step) {
@@ -544,6 +660,106 @@ static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, cons
     }
 }
 
+/* The same of codes, exact: o int32; p int16 of which the rows lie 2 * QK_PIECE apart, an even number of them; v n keys of bytes or, if wide,
+ * their pairs. */
+QK_TILED void QK_TIER(codes_columns)(int32_t *o, int64_t dv, const int16_t *p, const char *v, int64_t bytes, int64_t c, int n, const int wide,
+                                     const int pr, const int pc)
+{
+    v16i acc[16], y[8];
+    QK_EACH (int i = 0; i < pr * pc; i++)
+        acc[i] = v16i_set1(0);
+    for (int j = 0; j < n; j += 2) {
+        const char *row = v + (wide ? j / 2 : j) * bytes + (wide ? 4 : 1) * c, *next = row + (j + 1 < n) * bytes;
+        if (wide)
+            QK_EACH (int x = 0; x < pc; x++)
+                y[x] = v16i_load(row + 64 * x);
+        else
+            QK_EACH (int x = 0; x + 1 < pc; x += 2)
+                v16i_zip_i8(row + 16 * x, next + 16 * x, &y[x], &y[x + 1]);
+        QK_EACH (int i = 0; i < pr; i++) {
+            int32_t pair;
+            memcpy(&pair, p + 2 * i * QK_PIECE + j, 4);
+            v16i weights = v16i_set1(pair);
+            QK_EACH (int x = 0; x < pc; x++)
+                acc[i * pc + x] = v16i_dot_i16(acc[i * pc + x], weights, y[x]);
+        }
+    }
+    QK_EACH (int i = 0; i < pr; i++) {
+        if (!wide)
+            QK_EACH (int x = 0; x + 1 < pc; x += 2)
+                v16i_unzip(acc[i * pc + x], acc[i * pc + x + 1], &acc[i * pc + x], &acc[i * pc + x + 1]);
+        QK_EACH (int x = 0; x < pc; x++) {
+            int32_t *to = o + i * dv + c + 16 * x;
+            v16i_store(to, v16i_add(v16i_load(to), acc[i * pc + x]));
+        }
+    }
+}
+
+QK_TILED void QK_TIER(codes_tile)(int32_t *o, int64_t dv, const int16_t *p, const char *v, int64_t bytes, int n, const int wide, const int pr)
+{
+    const int pc = V16_ACCUMULATORS == 16 ? (pr == 4 ? 4 : 8) : V16_ACCUMULATORS > pr ? V16_ACCUMULATORS / pr : wide ? 1 : 2;
+    int64_t c = 0;
+    for (; c + 16 * pc <= dv; c += 16 * pc)
+        QK_TIER(codes_columns)(o, dv, p, v, bytes, c, n, wide, pr, pc);
+    for (; c < dv; c += wide ? 16 : 32)
+        QK_TIER(codes_columns)(o, dv, p, v, bytes, c, n, wide, pr, wide ? 1 : 2);
+}
+
+typedef void (*qk_codes_tile)(int32_t *o, int64_t dv, const int16_t *p, const char *v, int64_t bytes, int n);
+#define QK_CODES(wide, pr) \
+    static __attribute__((noinline)) void QK_TIER(codes_##wide##_##pr)(int32_t * o, int64_t dv, const int16_t *p, const char *v, int64_t bytes, \
+                                                                       int n) \
+    { \
+        QK_TIER(codes_tile)(o, dv, p, v, bytes, n, wide, pr); \
+    }
+/* clang-format off */
+QK_CODES(0, 1) QK_CODES(0, 2)
+QK_CODES(1, 1) QK_CODES(1, 2) QK_CODES(1, 4)
+static const qk_codes_tile QK_TIER(codes_tiles)[2][3] = {
+    {QK_TIER(codes_0_1), QK_TIER(codes_0_2), QK_TIER(codes_0_2)}, /* bytes are for few rows, which go two at a time */
+    {QK_TIER(codes_1_1), QK_TIER(codes_1_2), QK_TIER(codes_1_4)},
+};
+/* clang-format on */
+
+/* o of `rows` rows from the probabilities in s, which become codes, and the keys [from, keys) of the piece; from is even */
+static void QK_TIER(values_of_codes)(qk_attention_work *w, float *o, int rows, const void *v, int wide, int64_t bytes, int from, int keys,
+                                     const qk_attention_ahead *ahead)
+{
+    int in_order = QK_TIER(in_order)(w, rows), step = rows > 4 ? 64 : rows <= 2 && in_order ? QK_PIECE : 16;
+    for (int r = 0; r < rows; r++) {
+        float *s = w->s + r * QK_PIECE;
+        int16_t *p = (int16_t *)s;
+        int lo = w->lo[r] / 16 * 16, hi = (int)qk_ceil_div(w->hi[r], 16) * 16;
+        for (int j = lo; j < w->lo[r]; j++)
+            s[j] = 0;
+        for (int j = w->hi[r]; j < hi; j++)
+            s[j] = 0;
+        float scale = QK_TIER(scale_of)(s + lo, hi - lo, QK_CODE_LIMIT);
+        for (int j = from; j < keys; j += 16) /* codes never overtake the floats that they are made of */
+            v16i_store_u16(p + j, j >= lo && j < hi && scale > 0 ? QK_TIER(codes)(s + j, scale, QK_CODE_LIMIT) : v16i_set1(0));
+        w->p_scale[r] = scale;
+    }
+    memset(o, 0, 4 * (size_t)(rows * w->dv));
+    for (int base = from / step * step; base < keys; base += step) {
+        int begin = (int)qk_max(base, from), n = (int)qk_min(base + step, keys) - begin;
+        if (!in_order)
+            QK_TIER(fetch)(ahead, base, base + step);
+        for (int r = 0, log2; r < rows; r += 1 << log2) {
+            log2 = rows <= 4 ? rows - r >= 2 : QK_TIER(log2_tile)(rows, rows - r);
+            int seen = 0;
+            for (int i = r; i < r + (1 << log2); i++)
+                seen |= w->lo[i] < begin + n && w->hi[i] > begin;
+            if (seen)
+                QK_TIER(codes_tiles)
+            [wide][log2]((int32_t *)o + r * w->dv, w->dv, (int16_t *)(w->s + r * QK_PIECE) + begin,
+                         (const char *)v + (wide ? begin / 2 : begin) * bytes, bytes, n);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (float *x = o + r * w->dv; x < o + (r + 1) * w->dv; x += 16)
+            v16_store(x, v16_mul(v16i_to_f(v16i_load(x)), v16_set1(w->p_scale[r])));
+}
+
 /* ---- pieces and rows ---- */
 
 /* the keys that a query sees by length, causality and window: [lo, hi) */
@@ -565,12 +781,13 @@ static inline const char *QK_TIER(row_of_q)(const qk_attention_args *a, int64_t 
 }
 
 /* q of the rows [first, first + rows) of kv head g, widened and prepared */
-static void QK_TIER(load_rows)(const qk_attention_args *a, const qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows)
+static void QK_TIER(load_rows)(const qk_attention_args *a, qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows)
 {
     for (int r = 0; r < rows; r++) {
         const char *q = QK_TIER(row_of_q)(a, b, g, first + r);
         if ((first + r) / qk_attention_group(a) >= qk_attention_count(a, b)) {
             memset(w->q + r * w->d, 0, 4 * (size_t)w->d);
+            w->q_scale[r] = 0;
             continue;
         }
         if (r + 4 < rows) { /* the heads of one kv head lie scattered over the tokens' rows, where no prefetcher follows */
@@ -579,6 +796,7 @@ static void QK_TIER(load_rows)(const qk_attention_args *a, const qk_attention_wo
                 __builtin_prefetch(ahead + i);
         }
         QK_TIER(prepare)(a, q, a->q_norm, a->q_epsilon, b, (first + r) / qk_attention_group(a), w->q + r * w->d);
+        w->q_scale[r] = qk_attention_is_coded(a) ? QK_TIER(narrow_in_place)(w->q + r * w->d, w->d) : 1.0f;
     }
 }
 
@@ -611,29 +829,42 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), qk_cache_bytes(k_dtype, k_stride), qk_cache_bytes(k_dtype, d),
                                     (int)qk_max(0, qk_min(QK_PIECE, next))};
     /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
-    if (d != w->d || a->k_scale || (rows > 4 && (k_dtype != QK_F32 || k_stride != d))) {
-        const void *first_key = QK_TIER(at)(k, k_dtype, from * k_stride);
+    int coded = qk_attention_is_coded(a), wide = rows > 4;
+    const void *first_key = QK_TIER(at)(k, k_dtype, from * k_stride);
+    if (coded && (wide || d % 32)) {
+        QK_TIER(widen_codes)(first_key, k_stride, (int16_t *)w->k + from * qk_attention_pad_codes(d), keys - from, d);
+        k = w->k, k_dtype = QK_CODES_WIDE, k_stride = 2 * qk_attention_pad_codes(d);
+    } else if (!coded && (d != w->d || a->k_scale || k_dtype > QK_BF16 || (wide && (k_dtype != QK_F32 || k_stride != d)))) {
         QK_TIER(widen)(first_key, k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
         k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, k_stride, from, keys, a->scale, &values);
+    QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, &values);
     from = QK_PIECE, keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
         int64_t mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
-        QK_TIER(softmax)(a, mask, k_rows, v_rows, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
+        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
         if (w->lo[r] < w->hi[r]) {
             from = (int)qk_min(from, w->lo[r] / 16 * 16);
             keys = (int)qk_max(keys, w->hi[r]);
         }
     }
-    if (dv != w->dv || a->v_scale || (rows > 4 && (v_dtype != QK_F32 || v_stride != dv))) {
-        const void *first_value = QK_TIER(at)(v, v_dtype, from * v_stride);
+    const void *first_value = QK_TIER(at)(v, v_dtype, from * v_stride);
+    if (coded) {
+        wide |= dv % 32 != 0;
+        if (wide) {
+            QK_TIER(widen_pairs)(first_value, v_stride, (int32_t *)w->v + from / 2 * w->dv, keys - from, dv);
+            v = w->v, v_stride = 4 * w->dv;
+        }
+        QK_TIER(values_of_codes)(w, o, rows, v, wide, v_stride, from, keys, &next_keys);
+        return;
+    }
+    if (dv != w->dv || a->v_scale || v_dtype > QK_BF16 || (wide && (v_dtype != QK_F32 || v_stride != dv))) {
         QK_TIER(widen)(first_value, v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
     memset(o, 0, 4 * (size_t)(rows * w->dv));
-    QK_TIER(values)(w, o, rows, v, v_dtype, v_stride, from, keys, &next_keys);
+    QK_TIER(values)(w, o, rows, v, v_dtype, qk_cache_bytes(v_dtype, v_stride), from, keys, &next_keys);
 }
 
 /* one piece's m, l, o into the running M, L, O of a row */
@@ -741,7 +972,7 @@ static void QK_TIER(all_scores)(const qk_attention_args *a, float *scratch, int6
             w.lo[r] = 0;
             w.hi[r] = keys;
         }
-        QK_TIER(scores)(&w, rows, w.k, QK_F32, w.d, 0, keys, a->scale, &none);
+        QK_TIER(scores)(&w, rows, w.k, QK_F32, 4 * w.d, 0, keys, a->scale, &none);
         for (int r = 0; r < rows; r++) {
             int64_t query = (first + r) / group, head = g * group + (first + r) % group, lo, hi;
             int64_t row = (b * a->heads + head) * a->rows + query, mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;

@@ -1,23 +1,41 @@
 /* The body of elementwise, once for all tiers. */
 #include "elementwise/elementwise.h"
-#include "elementwise/functions.h"
 #include "elementwise/sigmoid.h"
 
-QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, int function)
+#include "elementwise/functions.h"
+
+/* has_quick: there is an approximation for 16-bit types that v16_is_near_tie can judge */
+QK_FOLDED int QK_TIER(has_quick)(int op, int dtype)
+{
+    return dtype != QK_F32 && (op == QK_SIGMOID || op == QK_SILU || op == QK_SWISH || op == QK_FUNCTION);
+}
+
+QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, int quick, v16 a, v16 b, float alpha, int function)
 {
     switch (op) {
     case QK_ADD: return v16_add(a, b);
     case QK_SUB: return v16_sub(a, b);
     case QK_MUL: return v16_mul(a, b);
-    case QK_SILU_MUL: return v16_mul(QK_TIER(silu)(QK_F32, a), b);
-    case QK_SIGMOID: return QK_TIER(sigmoid)(dtype, a);
-    case QK_SILU: return QK_TIER(silu)(dtype, a);
-    case QK_SWISH: return QK_TIER(swish)(dtype, a, alpha);
+    case QK_SILU_MUL: return v16_mul(QK_TIER(silu)(QK_F32, 0, a), b);
+    case QK_SIGMOID: return QK_TIER(sigmoid)(dtype, quick, a);
+    case QK_SILU: return QK_TIER(silu)(dtype, quick, a);
+    case QK_SWISH: return QK_TIER(swish)(dtype, quick, a, alpha);
     case QK_DIV: return v16_div(a, b);
     case QK_NEG: return v16_neg(a);
     case QK_SQRT: return v16_sqrt(a);
-    case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(QK_F32, a, alpha), b);
-    default: return QK_TIER(function)(function, dtype, a, b);
+    case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(QK_F32, 0, a, alpha), b);
+    default: return quick ? QK_TIER(quick_function)(function, a, b) : QK_TIER(function)(function, dtype, a, b);
+    }
+}
+
+/* The quick results y of up to 64 elements, those vectors again that may be rounded wrongly. Called, to keep it out of the loop that rarely needs it. */
+static QK_NOINLINE void QK_TIER(elementwise_again)(int op, int dtype, v16 *y, const char *a, int64_t a_next, const char *b, int64_t b_next, int64_t n,
+                                                   float alpha, int function)
+{
+    for (int64_t i = 0; i < n; i += 16, a += a_next, b += b_next, y++) {
+        int left = (int)qk_min(16, n - i);
+        if (v16_is_near_tie(dtype, *y))
+            *y = QK_TIER(elementwise_value)(op, dtype, 0, v16_load_as(dtype, a, left), v16_load_as(dtype, b, left), alpha, function);
     }
 }
 
@@ -48,15 +66,37 @@ QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *
         b = QK_TIER(elementwise_lanes)(b_lanes, b, 0, 16, size);
         dense_b = 1;
     }
+    int quick = QK_TIER(has_quick)(op, dtype);
     if (dense_a && dense_b)
-        for (; i + 16 <= n; i += 16, a += a_next, b += b_next, y += 16 * size)
-            v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, a, 16), v16_load_as(dtype, b, 16), alpha, function), 16);
+        for (; i + 64 <= n; i += 64, a += 4 * a_next, b += 4 * b_next, y += 64 * size) {
+            v16 v[4];
+            int again = 0;
+            QK_UNROLL
+            for (int j = 0; j < 4; j++) {
+                v16 p = v16_load_as(dtype, a + j * a_next, 16), q = v16_load_as(dtype, b + j * b_next, 16);
+                v[j] = QK_TIER(elementwise_value)(op, dtype, quick, p, q, alpha, function);
+                if (quick)
+                    again |= v16_is_near_tie(dtype, v[j]);
+            }
+            if (again) {
+                v16 copy[4] = {v[0], v[1], v[2], v[3]};
+                QK_TIER(elementwise_again)(op, dtype, copy, a, a_next, b, b_next, 64, alpha, function);
+                QK_UNROLL
+                for (int j = 0; j < 4; j++)
+                    v[j] = copy[j];
+            }
+            QK_UNROLL
+            for (int j = 0; j < 4; j++)
+                v16_store_as(dtype, y + 16 * j * size, v[j], 16);
+        }
     for (; i < n; i += 16, a += a_next, b += b_next, y += 16 * size) {
         int left = (int)qk_min(16, n - i);
         const char *p = dense_a ? a : QK_TIER(elementwise_lanes)(a_lanes, a, a_step, left, size);
         const char *q = dense_b ? b : QK_TIER(elementwise_lanes)(b_lanes, b, b_step, left, size);
-        v16_store_as(dtype, y, QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, function),
-                     left);
+        v16 v = QK_TIER(elementwise_value)(op, dtype, quick, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, function);
+        if (quick && v16_is_near_tie(dtype, v))
+            QK_TIER(elementwise_again)(op, dtype, &v, p, 0, q, 0, left, alpha, function);
+        v16_store_as(dtype, y, v, left);
     }
 }
 

@@ -2,7 +2,7 @@
  *
  * Every function works on 16 doubles and is rounded once at its end (d16_finish), so float32 results err by hardly more than half a unit
  * in the last place, and float16 and bfloat16 results are correctly rounded, which tests/test_functions.py shows for all 65,536 inputs. They are called, not
- * inlined: a call is little beside them, and each exists once for all dtypes. */
+ * inlined: a call is little beside them, and each exists once for all dtypes. After sigmoid.h. */
 #ifndef QK_NOINLINE
 #define QK_NOINLINE __attribute__((noinline))
 #endif
@@ -69,15 +69,9 @@ static QK_NOINLINE v16 QK_TIER(softplus)(int dtype, v16 f)
 /* E / (E + 2), E = e^2x - 1 */
 static QK_NOINLINE v16 QK_TIER(tanh)(int dtype, v16 f)
 {
-    d16 x = d16_of(f), n, q = d16_exp_reduced(d16_within(0.0, 40.0, d16_mul(d16_set1(2.0), d16_abs(x))), &n), power = d16_power_of_2(n);
+    d16 x = d16_of(f), power, q = d16_exp_reduced(d16_within(0.0, 40.0, d16_mul(d16_set1(2.0), d16_abs(x))), &power);
     d16 e = d16_fma(q, power, d16_sub(power, d16_set1(1.0)));
     return d16_finish(dtype, d16_or(d16_div(e, d16_add(e, d16_set1(2.0))), d16_sign(x)));
-}
-
-static inline v16 QK_TIER(reciprocal)(int dtype, v16 f)
-{
-    v16 one = v16_set1(1.0f);
-    return dtype == QK_F32 ? v16_div(one, f) : d16_finish(dtype, d16_div(d16_of(one), d16_of(f)));
 }
 
 /* A finite |x| of 2^20 or more modulo pi/2. x = m 2^e with m of 24 bits, so x 2/pi modulo 4 needs the bits of 2/pi from weight 2^(1 - e) on,
@@ -173,9 +167,19 @@ static inline v16 QK_TIER(function)(int function, int dtype, v16 a, v16 b)
     case QK_LOG: return QK_TIER(log)(dtype, a);
     case QK_SOFTPLUS: return QK_TIER(softplus)(dtype, a);
     case QK_TANH: return QK_TIER(tanh)(dtype, a);
-    case QK_RECIPROCAL: return QK_TIER(reciprocal)(dtype, a);
+    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a); /* a quotient of 11 bits each is never as near to a tie as float32 rounds */
     case QK_SIN: return QK_TIER(sine)(dtype, a, 0);
     case QK_COS: return QK_TIER(sine)(dtype, a, 1);
     default: return QK_TIER(pow)(dtype, a, b);
+    }
+}
+
+/* for a 16-bit type: a few units of float32's last place off where there is such a form, and always where v16_is_near_tie decides what becomes of it */
+static inline v16 QK_TIER(quick_function)(int function, v16 a, v16 b)
+{
+    switch (function) {
+    case QK_EXP: return v16_exp(a);
+    case QK_TANH: return QK_TIER(quick_tanh)(a);
+    default: return QK_TIER(function)(function, QK_F32, a, b); /* which is little more than half a unit off */
     }
 }

@@ -8,6 +8,12 @@
 /* the larger, NaN before all */
 QK_FOLDED v16 QK_TIER(larger)(v16 v, v16 m) { return v16_select(v16_isnan(v), v, v16_max(v, m)); }
 
+/* 16 elements, or n; float32 widens as it is read */
+QK_FOLDED d16 QK_TIER(reduce_load)(int dtype, const char *x, int n)
+{
+    return dtype == QK_F32 && n == 16 ? d16_load_f((const float *)x) : d16_of(v16_load_as(dtype, x, n));
+}
+
 QK_FOLDED v16 QK_TIER(reduce_result)(int op, int dtype, d16 sum, int64_t n)
 {
     return d16_finish(dtype, op == QK_MEAN ? d16_div(sum, d16_set1((double)n)) : sum);
@@ -36,7 +42,7 @@ QK_FOLDED void QK_TIER(reduce_row)(int op, int dtype, const char *x, int64_t n, 
         d16 sum[4] = {d16_zero(), d16_zero(), d16_zero(), d16_zero()};
         for (; c + 64 <= n; c += 64)
             for (int j = 0; j < 4; j++)
-                sum[j] = d16_add(sum[j], d16_of(v16_load_as(dtype, x + (c + 16 * j) * size, 16)));
+                sum[j] = d16_add(sum[j], QK_TIER(reduce_load)(dtype, x + (c + 16 * j) * size, 16));
         for (int j = 0; c < n; c += 16, j++)
             sum[j] = d16_add(sum[j], d16_of(v16_load_as(dtype, x + c * size, (int)qk_min(16, n - c))));
         d16 total = d16_add(d16_add(sum[0], sum[1]), d16_add(sum[2], sum[3]));
@@ -56,7 +62,7 @@ QK_FOLDED void QK_TIER(reduce_into)(int op, int dtype, const char *x, int64_t st
     } else {
         d16 a = d16_load(sum);
         for (int k = 0; k < rows; k++)
-            a = d16_add(a, d16_of(v16_load_as(dtype, x + k * step, columns)));
+            a = d16_add(a, QK_TIER(reduce_load)(dtype, x + k * step, columns));
         d16_store(sum, a);
     }
 }

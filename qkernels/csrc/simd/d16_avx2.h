@@ -22,6 +22,7 @@ static inline d16 d16_of(v16 a)
     r.q[3] = _mm256_cvtps_pd(_mm256_extractf128_ps(a.hi, 1));
     return r;
 }
+static inline d16 d16_load_f(const float *p) { D16_QUARTERS(_mm256_cvtps_pd(_mm_loadu_ps(p + 4 * i))) }
 static inline v16 d16_to_f(d16 a)
 {
     v16 r;
@@ -46,6 +47,11 @@ static inline d16 d16_shr52(d16 a) { D16_QUARTERS(_mm256_castsi256_pd(_mm256_srl
 static inline d16 d16_select_lt(d16 a, d16 b, d16 x, d16 y)
 {
     D16_QUARTERS(_mm256_blendv_pd(y.q[i], x.q[i], _mm256_cmp_pd(a.q[i], b.q[i], _CMP_LT_OQ)))
+}
+static inline d16 d16_sixteenths_power(d16 x) { D16_QUARTERS(_mm256_castsi256_pd(_mm256_slli_epi64(_mm256_srli_epi64(_mm256_castpd_si256(x.q[i]), 4), 52))) }
+static inline d16 d16_sixteenths_lookup(const double *table, d16 x)
+{
+    D16_QUARTERS(_mm256_i64gather_pd(table, _mm256_and_si256(_mm256_castpd_si256(x.q[i]), _mm256_set1_epi64x(15)), 8))
 }
 static inline double d16_reduce_add(d16 a)
 {

@@ -9,6 +9,7 @@ typedef struct { __m512d lo, hi; } d16;
 
 static inline d16 d16_set1(double x) { return D16_BOTH(_mm512_set1_pd(x), _mm512_set1_pd(x)); }
 static inline d16 d16_of(v16 a) { return D16_BOTH(_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1))); }
+static inline d16 d16_load_f(const float *p) { return D16_BOTH(_mm512_cvtps_pd(_mm256_loadu_ps(p)), _mm512_cvtps_pd(_mm256_loadu_ps(p + 8))); }
 static inline v16 d16_to_f(d16 a) { return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a.lo)), _mm512_cvtpd_ps(a.hi), 1); }
 static inline d16 d16_add(d16 a, d16 b) { return D16_BOTH(_mm512_add_pd(a.lo, b.lo), _mm512_add_pd(a.hi, b.hi)); }
 static inline d16 d16_sub(d16 a, d16 b) { return D16_BOTH(_mm512_sub_pd(a.lo, b.lo), _mm512_sub_pd(a.hi, b.hi)); }
@@ -38,6 +39,16 @@ static inline d16 d16_select_lt(d16 a, d16 b, d16 x, d16 y)
 {
     return D16_BOTH(_mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.lo, b.lo, _CMP_LT_OQ), y.lo, x.lo),
                     _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a.hi, b.hi, _CMP_LT_OQ), y.hi, x.hi));
+}
+static inline d16 d16_sixteenths_power(d16 x)
+{
+    return D16_BOTH(_mm512_castsi512_pd(_mm512_slli_epi64(_mm512_srli_epi64(_mm512_castpd_si512(x.lo), 4), 52)),
+                    _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_srli_epi64(_mm512_castpd_si512(x.hi), 4), 52)));
+}
+static inline d16 d16_sixteenths_lookup(const double *table, d16 x)
+{
+    __m512d low = _mm512_loadu_pd(table), high = _mm512_loadu_pd(table + 8);
+    return D16_BOTH(_mm512_permutex2var_pd(low, _mm512_castpd_si512(x.lo), high), _mm512_permutex2var_pd(low, _mm512_castpd_si512(x.hi), high));
 }
 static inline double d16_reduce_add(d16 a)
 {

@@ -9,32 +9,40 @@ static inline d16 d16_neg(d16 a) { return d16_xor(a, d16_set1(-0.0)); }
 /* 2^n for whole n in [-1022, 1023]: beside 1.5 * 2^52 the last bits of a double are a whole number */
 static inline d16 d16_power_of_2(d16 n) { return d16_shl52(d16_add(n, d16_set1(0x1.8p52 + 1023.0))); }
 
-/* c[0] + c[1] x + ... + c[degree] x^degree */
+/* c[0] + c[1] x + ... + c[degree] x^degree, the even and the odd terms side by side, which halves the chain */
 QK_FOLDED d16 d16_polynomial(d16 x, const double *c, int degree)
 {
-    d16 p = d16_set1(c[degree]);
+    d16 square = d16_mul(x, x), p = d16_set1(c[degree]), q = d16_set1(c[degree - 1]);
     QK_UNROLL
-    for (int i = degree - 1; i >= 0; i--)
-        p = d16_fma(p, x, d16_set1(c[i]));
-    return p;
-}
-
-/* x = n ln 2 + r, n whole, |r| <= ln 2 / 2: returns e^r - 1, relative error 2^-49. For |x| <= 700. */
-QK_FOLDED d16 d16_exp_reduced(d16 x, d16 *n)
-{
-    static const double g[] = {0x1.0000000000000p-1,  0x1.5555555553b78p-3,  0x1.5555555554cb7p-5,  0x1.1111111c478ebp-7, 0x1.6c16c1738ff55p-10,
-                               0x1.a019ada3609f3p-13, 0x1.a019c9a5652d3p-16, 0x1.72c72ca338df0p-19, 0x1.2880411bad1aap-22};
-    *n = d16_round(d16_mul(x, d16_set1(0x1.71547652b82fep+0)));
-    d16 r = d16_fnma(*n, d16_set1(0x1.abc9e3b39803fp-56), d16_fnma(*n, d16_set1(0x1.62e42fefa39efp-1), x));
-    return d16_fma(d16_mul(r, r), d16_polynomial(r, g, 8), r);
+    for (int i = degree - 2; i >= 0; i -= 2) {
+        p = d16_fma(p, square, d16_set1(c[i]));
+        if (i)
+            q = d16_fma(q, square, d16_set1(c[i - 1]));
+    }
+    return degree % 2 ? d16_fma(p, x, q) : d16_fma(q, x, p);
 }
 
 static inline d16 d16_within(double least, double most, d16 x) { return d16_min(d16_set1(most), d16_max(d16_set1(least), x)); } /* NaN stays */
 
+/* x = (n + j/16) ln 2 + r, n whole, |r| <= ln 2 / 32: returns q = e^r - 1, its error 2^-47, and power = 2^(n + j/16), so e^x = power + power q.
+ * For |x| <= 700. */
+QK_FOLDED d16 d16_exp_reduced(d16 x, d16 *power)
+{
+    static const double t[16] = {0x1.0000000000000p+0, 0x1.0b5586cf9890fp+0, 0x1.172b83c7d517bp+0, 0x1.2387a6e756238p+0,
+                                 0x1.306fe0a31b715p+0, 0x1.3dea64c123422p+0, 0x1.4bfdad5362a27p+0, 0x1.5ab07dd485429p+0,
+                                 0x1.6a09e667f3bcdp+0, 0x1.7a11473eb0187p+0, 0x1.8ace5422aa0dbp+0, 0x1.9c49182a3f090p+0,
+                                 0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0, 0x1.ea4afa2a490dap+0};
+    static const double g[] = {0x1.fffffffdba6e6p-2, 0x1.555555546a851p-3, 0x1.55573d6845501p-5, 0x1.111250c550837p-7};
+    d16 shift = d16_set1(0x1.8p48 + 1023.0), shifted = d16_fma(x, d16_set1(0x1.71547652b82fep+0), shift); /* its last bits count sixteenths */
+    d16 r = d16_fnma(d16_sub(shifted, shift), d16_set1(0x1.62e42fefa39efp-1), x);
+    *power = d16_mul(d16_sixteenths_lookup(t, shifted), d16_sixteenths_power(shifted));
+    return d16_fma(d16_mul(r, r), d16_polynomial(r, g, 3), r);
+}
+
 /* e^x; beyond 700 as for 700, where float32 has long ended */
 QK_FOLDED d16 d16_exp(d16 x)
 {
-    d16 n, q = d16_exp_reduced(d16_within(-700.0, 700.0, x), &n), power = d16_power_of_2(n);
+    d16 power, q = d16_exp_reduced(d16_within(-700.0, 700.0, x), &power);
     return d16_fma(q, power, power);
 }
 

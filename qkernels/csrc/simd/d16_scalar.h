@@ -23,6 +23,7 @@ typedef struct { double f[16]; } d16;
 
 static inline d16 d16_set1(double x) { d16 r; D16_EACH r.f[l] = x; return r; }
 static inline d16 d16_of(v16 a) { d16 r; D16_EACH r.f[l] = (double)a.f[l]; return r; }
+static inline d16 d16_load_f(const float *p) { d16 r; D16_EACH r.f[l] = (double)p[l]; return r; }
 static inline v16 d16_to_f(d16 a) { v16 r; D16_EACH r.f[l] = (float)a.f[l]; return r; } /* nearest even */
 static inline d16 d16_add(d16 a, d16 b) { D16_EACH a.f[l] += b.f[l]; return a; }
 static inline d16 d16_sub(d16 a, d16 b) { D16_EACH a.f[l] -= b.f[l]; return a; }
@@ -53,6 +54,22 @@ static inline d16 d16_shr52(d16 a)
     D16_EACH u[l] >>= 52;
     memcpy(&a, u, sizeof a);
     return a;
+}
+/* of x = 0x1.8p48 + 1023 + n + j/16, n whole and j in 0..15: 2^n, and table[j] */
+static inline d16 d16_sixteenths_power(d16 x)
+{
+    uint64_t u[16];
+    memcpy(u, &x, sizeof x);
+    D16_EACH u[l] = u[l] >> 4 << 52;
+    memcpy(&x, u, sizeof x);
+    return x;
+}
+static inline d16 d16_sixteenths_lookup(const double *table, d16 x)
+{
+    uint64_t u[16];
+    memcpy(u, &x, sizeof x);
+    D16_EACH x.f[l] = table[u[l] & 15];
+    return x;
 }
 /* the sum of all lanes: i and i+8, then i and i+4, i+2, i+1 */
 static inline double d16_reduce_add(d16 a)

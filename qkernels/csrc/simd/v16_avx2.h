@@ -65,6 +65,17 @@ static inline __m256 v16_scale2_half(__m256 a, __m256 n)
     return _mm256_blendv_ps(a, n, nan);
 }
 static inline v16 v16_scale2(v16 a, v16 n) { return V16_BOTH(v16, v16_scale2_half(a.lo, n.lo), v16_scale2_half(a.hi, n.hi)); }
+static inline v16 v16_scale2_floor(v16 a, v16 n) { return v16_scale2(a, V16_BOTH(v16, _mm256_floor_ps(n.lo), _mm256_floor_ps(n.hi))); }
+static inline __m256 v16_lookup16_half(__m256 low, __m256 high, __m256i i)
+{
+    __m256 bit_3 = _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)); /* as sign */
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, i), _mm256_permutevar8x32_ps(high, i), bit_3);
+}
+static inline v16 v16_lookup16(const float *table, v16i i)
+{
+    __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
+    return V16_BOTH(v16, v16_lookup16_half(low, high, i.lo), v16_lookup16_half(low, high, i.hi));
+}
 
 #define V16_COMPARE(a, b, how) \
     V16_BOTH(m16, _mm256_castps_si256(_mm256_cmp_ps((a).lo, (b).lo, how)), _mm256_castps_si256(_mm256_cmp_ps((a).hi, (b).hi, how)))
@@ -167,6 +178,13 @@ static inline void v16_store_f16(uint16_t *p, v16 a)
     _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(a.hi, V16_NEAREST));
 }
 
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    __m128i lo = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.lo, V16_NEAREST), _mm256_cvtps_ph(b.lo, V16_NEAREST));
+    __m128i hi = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.hi, V16_NEAREST), _mm256_cvtps_ph(b.hi, V16_NEAREST));
+    return _mm_movemask_epi8(_mm_and_si128(lo, hi)) != 0xFFFF;
+}
+
 static inline float v16_reduce_add(v16 a)
 {
     __m256 b = _mm256_add_ps(a.lo, a.hi);
@@ -212,3 +230,37 @@ static inline __m256 v16_reduce_add_8_(const v16 *a)
     return _mm256_add_ps(_mm256_shuffle_ps(d[0], d[1], 0x88), _mm256_shuffle_ps(d[0], d[1], 0xDD));
 }
 static inline v16 v16_reduce_add_16(const v16 *a) { return V16_BOTH(v16, v16_reduce_add_8_(a), v16_reduce_add_8_(a + 8)); }
+
+/* 32 int16 */
+static inline v16i v16i_load_i8_i16(const void *p)
+{
+    const __m128i *x = (const __m128i *)p;
+    return V16_BOTH(v16i, _mm256_cvtepi8_epi16(_mm_loadu_si128(x)), _mm256_cvtepi8_epi16(_mm_loadu_si128(x + 1)));
+}
+static inline v16i v16i_dot_i16(v16i sum, v16i a, v16i b)
+{
+    return V16_BOTH(v16i, _mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi)));
+}
+static inline v16i v16i_zip_i8_half(__m128i x, __m128i y)
+{
+    return V16_BOTH(v16i, _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(x, y)), _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(x, y)));
+}
+static inline void v16i_zip_i8(const void *p, const void *q, v16i *a, v16i *b)
+{
+    const __m128i *x = (const __m128i *)p, *y = (const __m128i *)q;
+    *a = v16i_zip_i8_half(_mm_loadu_si128(x), _mm_loadu_si128(y));
+    *b = v16i_zip_i8_half(_mm_loadu_si128(x + 1), _mm_loadu_si128(y + 1));
+}
+static inline void v16i_unzip(v16i a, v16i b, v16i *first, v16i *second) { *first = a, *second = b; }
+static inline __m256i v16i_reduce_add_8_(const v16i *a)
+{
+    __m256i c[4], d[2];
+    for (int i = 0; i < 4; i++) {
+        __m256i x = _mm256_add_epi32(a[i].lo, a[i].hi), y = _mm256_add_epi32(a[i + 4].lo, a[i + 4].hi);
+        c[i] = _mm256_add_epi32(_mm256_blend_epi32(x, y, 0xF0), _mm256_permute2x128_si256(x, y, 0x21));
+    }
+    for (int i = 0; i < 2; i++)
+        d[i] = _mm256_hadd_epi32(c[2 * i], c[2 * i + 1]);
+    return _mm256_hadd_epi32(d[0], d[1]);
+}
+static inline v16i v16i_reduce_add_16(const v16i *a) { return V16_BOTH(v16i, v16i_reduce_add_8_(a), v16i_reduce_add_8_(a + 8)); }

@@ -31,6 +31,8 @@ static inline v16 v16_round(v16 a) { return _mm512_roundscale_ps(a, V16_NEAREST)
 static inline v16i v16_as_i(v16 a) { return _mm512_castps_si512(a); }
 static inline v16 v16i_as_f(v16i a) { return _mm512_castsi512_ps(a); }
 static inline v16 v16_scale2(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
+static inline v16 v16_scale2_floor(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
+static inline v16 v16_lookup16(const float *table, v16i i) { return _mm512_permutexvar_ps(i, _mm512_loadu_ps(table)); }
 
 static inline m16 v16_lt(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline m16 v16_eq(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
@@ -79,6 +81,11 @@ static inline void v16i_store_u8(void *p, v16i a) { _mm_storeu_si128((__m128i *)
 
 static inline v16 v16_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void v16_store_f16(uint16_t *p, v16 a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, V16_NEAREST)); }
+
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    return _mm256_cmpneq_epi16_mask(_mm512_cvtps_ph(a, V16_NEAREST), _mm512_cvtps_ph(b, V16_NEAREST)) != 0;
+}
 
 static inline float v16_reduce_add(v16 a)
 {
@@ -132,4 +139,39 @@ static inline v16 v16_reduce_add_16(const v16 *a)
     for (int i = 0; i < 8; i++)
         b[i] = v16_halves(a[2 * i], a[2 * i + 1]);
     return v16_reduce_halves(b);
+}
+
+/* 32 int16 */
+static inline v16i v16i_load_i8_i16(const void *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
+static inline v16i v16i_dot_i16(v16i sum, v16i a, v16i b) { return _mm512_dpwssd_epi32(sum, a, b); }
+/* the order: 0 to 7 and 16 to 23 in a, the others in b */
+static inline void v16i_zip_i8(const void *p, const void *q, v16i *a, v16i *b)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)p), y = _mm256_loadu_si256((const __m256i *)q);
+    *a = _mm512_cvtepi8_epi16(_mm256_unpacklo_epi8(x, y));
+    *b = _mm512_cvtepi8_epi16(_mm256_unpackhi_epi8(x, y));
+}
+static inline void v16i_unzip(v16i a, v16i b, v16i *first, v16i *second)
+{
+    *first = _mm512_shuffle_i64x2(a, b, 0x44);
+    *second = _mm512_shuffle_i64x2(a, b, 0xEE);
+}
+static inline v16i v16i_reduce_add_16(const v16i *a)
+{
+    v16i b[8];
+    v16 c[4], d[2];
+    for (int i = 0; i < 8; i++) {
+        v16i x = a[2 * i], y = a[2 * i + 1];
+        b[i] = v16i_add(_mm512_mask_blend_epi32(0xFF00, x, y), _mm512_shuffle_i32x4(x, y, 0x4E));
+    }
+    for (int i = 0; i < 4; i++) {
+        v16i x = b[2 * i], y = b[2 * i + 1];
+        c[i] = v16i_as_f(v16i_add(_mm512_shuffle_i32x4(x, y, 0x88), _mm512_shuffle_i32x4(x, y, 0xDD)));
+    }
+    for (int i = 0; i < 2; i++) {
+        v16 x = c[2 * i], y = c[2 * i + 1];
+        d[i] = v16i_as_f(v16i_add(v16_as_i(_mm512_mask_blend_ps(0xCCCC, x, y)), v16_as_i(_mm512_shuffle_ps(x, y, 0x4E))));
+    }
+    v16i e = v16i_add(v16_as_i(_mm512_shuffle_ps(d[0], d[1], 0x88)), v16_as_i(_mm512_shuffle_ps(d[0], d[1], 0xDD)));
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), e);
 }

@@ -46,6 +46,15 @@ static inline v16 v16_scale2(v16 a, v16 n)
     return a;
 }
 
+/* a * 2^floor(n) */
+static inline v16 v16_scale2_floor(v16 a, v16 n)
+{
+    V16_EACH n.f[l] = floorf(n.f[l]);
+    return v16_scale2(a, n);
+}
+/* lane l = table[i[l] mod 16] */
+static inline v16 v16_lookup16(const float *table, v16i i) { v16 r; V16_EACH r.f[l] = table[i.i[l] & 15]; return r; }
+
 static inline m16 v16_lt(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] < b.f[l]) << l); return m; }
 static inline m16 v16_eq(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] == b.f[l]) << l); return m; }
 static inline m16 v16_isnan(v16 a) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] != a.f[l]) << l); return m; }
@@ -129,6 +138,14 @@ static inline uint16_t v16_f32_to_f16_(float f)
 static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = qk_f16_to_f32(p[l]); return r; }
 static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
 
+/* 1 if a lane of a and of b differ as float16 */
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    int differ = 0;
+    V16_EACH differ |= v16_f32_to_f16_(a.f[l]) != v16_f32_to_f16_(b.f[l]);
+    return differ;
+}
+
 static inline float v16_reduce_add(v16 a)
 {
     for (int h = 8; h; h >>= 1)
@@ -155,4 +172,34 @@ static inline int32_t v16i_reduce_add(v16i a)
 }
 /* lane i = v16_reduce_add(a[i]) */
 static inline v16 v16_reduce_add_16(const v16 *a) { v16 r; V16_EACH r.f[l] = v16_reduce_add(a[l]); return r; }
+
+/* v16i as 32 int16, two in a lane, the first one low */
+static inline v16i v16i_load_i8_i16(const void *p) { int16_t h[32]; v16i r; for (int i = 0; i < 32; i++) h[i] = ((const int8_t *)p)[i]; memcpy(&r, h, sizeof r); return r; }
+/* sum + the two products of each lane; only -32768 squared twice is more than a lane holds */
+static inline v16i v16i_dot_i16(v16i sum, v16i a, v16i b)
+{
+    int16_t x[32], y[32];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    V16_EACH sum.i[l] += x[2 * l] * y[2 * l] + x[2 * l + 1] * y[2 * l + 1];
+    return sum;
+}
+/* 32 lanes of pairs (p[i], q[i]) in the tier's order, and lanes of that order as i = 0 ... 15 and 16 ... 31 */
+static inline void v16i_zip_i8(const void *p, const void *q, v16i *a, v16i *b)
+{
+    int16_t h[64];
+    for (int i = 0; i < 32; i++)
+        h[2 * i] = ((const int8_t *)p)[i], h[2 * i + 1] = ((const int8_t *)q)[i];
+    memcpy(a, h, sizeof *a);
+    memcpy(b, h + 32, sizeof *b);
+}
+static inline void v16i_unzip(v16i a, v16i b, v16i *first, v16i *second) { *first = a; *second = b; }
+/* lane i = the sum of the lanes of a[i] */
+static inline v16i v16i_reduce_add_16(const v16i *a)
+{
+    v16i r = {{0}};
+    for (int i = 0; i < 16; i++)
+        V16_EACH r.i[i] += a[i].i[l];
+    return r;
+}
 #undef V16_EACH
