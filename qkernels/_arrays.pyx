@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF
 
 from qkernels cimport _runtime
 
-import threading
+from _thread import allocate_lock  # threading itself takes a tenth of our share of an import
 import weakref
 
 import ml_dtypes
@@ -160,7 +160,7 @@ cdef enum:
     REGION = 32 << 20
     LARGE = 4 << 20
 
-_region_lock = threading.Lock()
+_region_lock = allocate_lock()
 cdef object _region = None  # weak: a region lives as long as one of its arrays
 cdef cnp.npy_intp _region_used = 0
 
