@@ -24,6 +24,7 @@ cdef cnp.ndarray output(object out, tuple shape, int code, str func, str arg=*)
 cdef cnp.ndarray output_of(object out, tuple shape, object dtype, str func, str arg=*)
 cdef cnp.ndarray aligned_empty(tuple shape, object dtype)
 cdef cnp.ndarray weights_empty(tuple shape, object dtype)
+cdef cnp.ndarray cache_empty(tuple shape, object dtype)
 cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name=*) except -1
 cdef int normalize_axis(object axis, int rank, str func, str arg=*) except -1
 cdef double number(object value, str func, str arg) except? -1

@@ -160,30 +160,46 @@ cdef enum:
     REGION = 32 << 20
     LARGE = 4 << 20
 
-_region_lock = allocate_lock()
-cdef object _region = None  # weak: a region lives as long as one of its arrays
-cdef cnp.npy_intp _region_used = 0
+cdef class _Regions:
+    """Uninitialized arrays that stay. Small ones share large regions, which NumPy asks the system to map in huge pages: a decoder reads its matrices
+    of few megabytes from memory a tenth faster so, since fetching ahead stops at the ends of pages, and so does what little of a cache is in use."""
+    cdef object lock
+    cdef object region  # weak: it lives as long as one of its arrays
+    cdef cnp.npy_intp used
+
+    def __cinit__(self):
+        self.lock = allocate_lock()
+
+    cdef cnp.ndarray empty(self, tuple shape, object dtype):
+        cdef cnp.npy_intp nbytes = np.dtype(dtype).itemsize, start = 0
+        for size in shape:
+            nbytes *= size
+        if nbytes >= LARGE:
+            return aligned_empty(shape, dtype)
+        with self.lock:
+            region = None if self.region is None else self.region()
+            if region is None or self.used + nbytes > REGION:
+                region, self.used = aligned_empty((REGION,), np.uint8), 0
+                self.region = weakref.ref(region.base)
+            else:
+                region = region[(64 - <size_t>cnp.PyArray_DATA(region) % 64) % 64:]
+            start = self.used
+            self.used += (nbytes + 63) // 64 * 64
+        return region[start:start + nbytes].view(dtype).reshape(shape)
+
+
+# not one for both: what a cache leaves behind would stay as long as the weights
+cdef _Regions _weights = _Regions(), _caches = _Regions()
 
 
 cdef cnp.ndarray weights_empty(tuple shape, object dtype):
-    """As aligned_empty, for packed weights that stay: small ones share large regions, which NumPy asks the system to map in huge pages. A decoder
-    reads its matrices of few megabytes from memory a tenth faster so, since fetching ahead stops at the ends of pages."""
-    global _region, _region_used
-    cdef cnp.npy_intp nbytes = np.dtype(dtype).itemsize, start = 0
-    for size in shape:
-        nbytes *= size
-    if nbytes >= LARGE:
-        return aligned_empty(shape, dtype)
-    with _region_lock:
-        region = None if _region is None else _region()
-        if region is None or _region_used + nbytes > REGION:
-            region, _region_used = aligned_empty((REGION,), np.uint8), 0
-            _region = weakref.ref(region.base)
-        else:
-            region = region[(64 - <size_t>cnp.PyArray_DATA(region) % 64) % 64:]
-        start = _region_used
-        _region_used += (nbytes + 63) // 64 * 64
-    return region[start:start + nbytes].view(dtype).reshape(shape)
+    """As aligned_empty, for packed weights."""
+    return _weights.empty(shape, dtype)
+
+
+cdef cnp.ndarray cache_empty(tuple shape, object dtype):
+    """As aligned_empty, for keys and values."""
+    return _caches.empty(shape, dtype)
 
 
 cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name="out") except -1:

@@ -68,7 +68,7 @@ cdef extern from "attention/attention.h" nogil:
 
 # products (rows × keys × head size) for which starting a second thread pays
 cdef enum:
-    GRAIN = 1 << 18
+    GRAIN = 1 << 16
 
 
 cdef int _threads_worth(const qk_attention_args *a, int threads) noexcept nogil:

@@ -41,16 +41,19 @@ cdef object _size(object value, int64_t least, str what):
 
 
 cdef object _buffers(tuple shape, object dtype):
-    """Keys and values of a layer in one piece of memory whose untouched pages are not committed. Small ones start at a cache line; large ones
-    at a huge page, which NumPy asks the system for, since a step reads everything and the page walks would cost a fifth of it."""
-    cdef int64_t count, half, align
+    """Keys and values of a layer in one piece of memory whose untouched pages are not committed. Small ones share regions; large ones start at a
+    huge page, which NumPy asks the system for, since a step reads everything and the page walks would cost a fifth of it."""
+    cdef int64_t count, half, start
     count = math.prod(shape)
     half = (count * dtype.itemsize + 63) // 64 * 64
-    align = HUGE_PAGE if 2 * half >= 2 * HUGE_PAGE else 64
-    raw = np.empty(2 * half + align, np.uint8)
-    start = -(<int64_t>cnp.PyArray_DATA(raw)) & (align - 1)
-    whole = raw[start:start + 2 * half].view(dtype).reshape(2, -1)
-    return whole[0, :count].reshape(shape), whole[1, :count].reshape(shape)
+    if 2 * half < 2 * HUGE_PAGE:
+        whole = _arrays.cache_empty((2 * half,), np.uint8)
+    else:
+        raw = np.empty(2 * half + HUGE_PAGE, np.uint8)
+        start = -(<int64_t>cnp.PyArray_DATA(raw)) & (HUGE_PAGE - 1)
+        whole = raw[start:start + 2 * half]
+    pair = whole.view(dtype).reshape(2, -1)
+    return pair[0, :count].reshape(shape), pair[1, :count].reshape(shape)
 
 
 def _codes(x):

@@ -16,7 +16,7 @@ cdef extern from "matmul/matmul.h" nogil:
         const char *b
         const void *bias
         char *y
-        float *widened
+        float *prepared
         char *panels
         const int64_t *a_batch
         const int64_t *b_batch
@@ -33,20 +33,20 @@ cdef enum:
 
 cdef int _run(qk_matmul_args *args, int threads, str func) except -1:
     """Scratch, threads, and the one call."""
-    cdef int64_t tasks = args.batches * ((args.n + 15) // 16) * ((args.m + 127) // 128), widened, panels
+    cdef int64_t tasks = args.batches * ((args.n + 63) // 64) * ((args.m + 11) // 12), prepared = 0, panels
     cdef void *scratch = NULL
     cdef bint pack = args.panels != NULL
     threads = _arrays.worth(threads, args.batches * args.m * args.n * (args.k + 1), GRAIN)
     if threads > tasks:
         threads = <int>tasks
-    widened = 0 if args.a_dtype == _arrays.F32 else args.a_rows * args.k * 4 + 64
-    widened = (widened + 63) // 64 * 64
+    if args.m > 1 or args.a_dtype != _arrays.F32:
+        prepared = args.a_rows * ((args.k + 15) // 16 * 16) * 4
     panels = threads * PANEL_GROUPS * args.k * 16 * 4 if pack else 0
-    if widened or panels:
-        if posix_memalign(&scratch, 64, widened + panels + 64):
-            raise MemoryError(f"{func}: {widened + panels} bytes of scratch")
-        args.widened = <float *>scratch
-        args.panels = <char *>scratch + widened if pack else NULL
+    if prepared or panels:
+        if posix_memalign(&scratch, 64, prepared + panels + 64):
+            raise MemoryError(f"{func}: {prepared + panels} bytes of scratch")
+    args.prepared = <float *>scratch if prepared else NULL
+    args.panels = <char *>scratch + prepared if pack else NULL
     with nogil:
         qk_matmul(_runtime.isa(), threads, args)
         free(scratch)
@@ -147,7 +147,7 @@ def matmul(a, b, *, out=None, threads=None):
     args.a, args.b, args.y, args.bias = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(y), NULL
     args.a_dtype = args.b_dtype = code
     args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2] // itemsize, w.strides[w.ndim - 1] // itemsize
-    args.widened, args.panels = NULL, args.y  # any pointer: b is to be packed
+    args.prepared, args.panels = NULL, args.y  # any pointer: b is to be packed
     _run(&args, n_threads, func)
     return y
 
@@ -251,7 +251,7 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
     args.a_batch = args.b_batch = &zero
     args.a, args.b, args.y = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(product)
     args.b_k_stride, args.b_n_stride = w.strides[0] // w.itemsize, w.strides[1] // w.itemsize
-    args.widened, args.panels = NULL, args.y  # any pointer: b is to be packed
+    args.prepared, args.panels = NULL, args.y  # any pointer: b is to be packed
     _run(&args, n_threads, func)
     if z is None and alpha == 1:
         return y
@@ -402,7 +402,7 @@ cdef class PackedMatrix:
         args.m = args.a_rows = y.size // self._n
         args.a, args.b, args.y = cnp.PyArray_DATA(a), <const char *>cnp.PyArray_DATA(self._packed), <char *>cnp.PyArray_DATA(y)
         args.a_batch = args.b_batch = &zero
-        args.widened, args.panels = NULL, NULL
+        args.prepared, args.panels = NULL, NULL
         args.b_k_stride = args.b_n_stride = 0
         _run(&args, _arrays.num_threads(threads, func), func)
         return y

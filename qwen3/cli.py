@@ -229,19 +229,20 @@ def inspect(model, weights):
     click.echo(describe(model, weights or "int4"))
 
 
-@cli.command(short_help="Time and bytes per operator of an ONNX graph.")
-@click.argument("model", type=Model())
+@cli.command(short_help="Time and bytes of each kernel.")
+@click.argument("model", type=Model(), required=False)
 @click.option("--prompt-tokens", type=click.IntRange(1), default=128, show_default=True, help="Length of the prefill.")
 @click.option("--tokens", type=click.IntRange(1), default=16, show_default=True, help="Tokens to decode after it.")
+@_weights
 @click.option("--activations", type=click.Choice(ACTIVATIONS), default="int16", show_default=True, help="Precision of the matrices' inputs.")
 @click.option("--kv", type=click.Choice(KV), default="f16", show_default=True, help="Precision of the key-value cache.")
 @_threads
 def profile(model, prompt_tokens, tokens, **options):
-    """Time, bytes and calls per operator of an ONNX graph, in prefill and in decoding."""
-    from qwen3.onnx_inspection import profile_graph
+    """Time, bytes and calls of each kernel, in prefill and in decoding."""
+    from qwen3.profiling import profile
 
     with _usage():
-        text = profile_graph(model, prompt=prompt_tokens, tokens=tokens, **options)
+        text = profile(model, prompt=prompt_tokens, tokens=tokens, **options)
     click.echo(text)
 
 

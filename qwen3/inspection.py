@@ -77,9 +77,10 @@ def describe(path=None, weights="int4"):
         "parameters": f"{sum(math.prod(s) for s in shapes.values()):,}",
     }
     lines = [f"{name:14}{value}" for name, value in facts.items()]
-    lines += ["", *_table(_packing(checkpoint, shapes, tied, weights))]
-    values = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 1000
-    lines += ["", f"keys and values per 1,000 tokens: {_size(4 * values)} in f32, {_size(2 * values)} in f16 or bf16"]
+    lines += ["", *table(_packing(checkpoint, shapes, tied, weights), (False, True) * 3)]
+    vectors = 2 * config.num_hidden_layers * config.num_key_value_heads * 1000
+    values = vectors * config.head_dim
+    lines += ["", f"keys and values per 1,000 tokens: {_size(4 * values)} in f32, {_size(2 * values)} in f16 or bf16, {_size(values + 4 * vectors)} in int8"]
     return "\n".join(lines)
 
 
@@ -109,9 +110,9 @@ def _packing(checkpoint, shapes, tied, weights):
     return rows
 
 
-def _table(rows):
+def table(rows, right):
+    """Lines of columns as wide as they must be, the first row their names; `right` says which stand on the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    right = (False, True, False, True, False, True)
     for row in rows:
         yield "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)).rstrip()
 

@@ -206,7 +206,7 @@ class Qwen3Model:
         """Iterate over generated tokens; arguments as in `qwen3.generate.generate`."""
         return generate(self, ids, **options)
 
-    def forward(self, ids, cache, last_only=True, *, out=None):
+    def forward(self, ids, cache, last_only=True, *, out=None, profile=None):
         """Run tokens through the decoder and append them to the cache.
 
         Parameters
@@ -219,6 +219,8 @@ class Qwen3Model:
             Logits of the last token only.
         out : ndarray, optional
             float32, receives the logits.
+        profile : qwen3.profiling.Profile, optional
+            Receives what each call took.
 
         Returns
         -------
@@ -235,23 +237,24 @@ class Qwen3Model:
         c, threads, options = self.config, self.threads, self._options
         ids = np.asarray(ids)
         n = self._check(ids, cache)
+        kernels, layers, head = (qkernels, self.layers, self.head) if profile is None else profile.watch(self)
         x, h, qkv, attended, gate_up, gated = cache.working(n)
         x[...] = self.embedding[ids]
-        qkernels.rms_normalization(x, self.layers[0].input_norm, epsilon=c.rms_norm_eps, out=h, threads=threads)
-        for i, layer in enumerate(self.layers):
+        kernels.rms_normalization(x, layers[0].input_norm, epsilon=c.rms_norm_eps, out=h, threads=threads)
+        for i, layer in enumerate(layers):
             layer.qkv(h, out=qkv, **options)
-            qkernels.cached_attention(cache, i, qkv, q_norm=layer.q_norm, k_norm=layer.k_norm, epsilon=c.rms_norm_eps, cos=self._cos,
-                                      sin=self._sin, num_heads=c.num_attention_heads, out=attended, threads=threads)
-            self._add(x, layer.out(attended, out=h, **options), layer.post_norm, h)
+            kernels.cached_attention(cache, i, qkv, q_norm=layer.q_norm, k_norm=layer.k_norm, epsilon=c.rms_norm_eps, cos=self._cos,
+                                     sin=self._sin, num_heads=c.num_attention_heads, out=attended, threads=threads)
+            self._add(kernels, x, layer.out(attended, out=h, **options), layer.post_norm, h)
             layer.gate_up(h, out=gate_up, **options)
-            qkernels.silu_mul(gate_up, out=gated, threads=threads)
-            self._add(x, layer.down(gated, out=h, **options), self.layers[i + 1].input_norm if i + 1 < len(self.layers) else self.norm, h)
+            kernels.silu_mul(gate_up, out=gated, threads=threads)
+            self._add(kernels, x, layer.down(gated, out=h, **options), layers[i + 1].input_norm if i + 1 < len(layers) else self.norm, h)
         cache.advance(n)
-        return self.head(h[-1:] if last_only else h, out=out, **options)
+        return head(h[-1:] if last_only else h, out=out, **options)
 
-    def _add(self, x, y, norm, h):
+    def _add(self, kernels, x, y, norm, h):
         """x += y; h = the normed sum."""
-        qkernels.skip_simplified_layer_normalization(x, y, norm, epsilon=self.config.rms_norm_eps, outputs=(0, 3), out=h, sum_out=x, threads=self.threads)
+        kernels.skip_simplified_layer_normalization(x, y, norm, epsilon=self.config.rms_norm_eps, outputs=(0, 3), out=h, sum_out=x, threads=self.threads)
 
     def _check(self, ids, cache):
         if ids.ndim != 1 or ids.dtype.kind not in "iu" and ids.size:

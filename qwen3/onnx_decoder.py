@@ -236,7 +236,7 @@ class OnnxDecoder(Qwen3Model):
     def forward(self, ids, cache, last_only=True, *, out=None, profile=None):
         """Run tokens through the decoder and append them to the cache; as `qwen3.model.Qwen3Model.forward`.
 
-        `profile` is a `qwen3.onnx_graph.Profile` that receives what each step took.
+        `profile` is a `qwen3.profiling.Profile` that receives what each step took.
         """
         ids = np.asarray(ids)
         n = self._check(ids, cache)

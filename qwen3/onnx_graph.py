@@ -16,7 +16,6 @@ are lowered onto it, and whatever is left runs node by node on the function that
 import math
 import pathlib
 import time
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -25,8 +24,9 @@ from qkernels import backend
 from qwen3.onnx_file import MISTAKES, OnnxError, named, read_graph
 from qwen3.onnx_patterns import Lowering
 from qwen3.onnx_weights import Weights
+from qwen3.profiling import attended_nbytes
 
-__all__ = ["OnnxError", "OnnxModel", "Plan", "Profile", "Weights"]
+__all__ = ["OnnxError", "OnnxModel", "Plan", "Weights"]
 
 ACTIVATIONS = ("int16", "int8", "f32")
 
@@ -44,21 +44,6 @@ def find_model(path):
     raise OnnxError(f"{path}: expected model.onnx, found {', '.join(found) or 'no .onnx file'}")
 
 
-@dataclass
-class Profile:
-    """Time, bytes and calls of each kernel and operator of a plan's runs."""
-
-    rows: dict = field(default_factory=dict)  # (phase, operators, kernel) → [calls, seconds, bytes]
-    phase: str = ""
-    accounting: float = 0.0  # seconds that this took itself
-
-    def add(self, step, seconds, nbytes):
-        row = self.rows.setdefault((self.phase, step.label, step.kernel), [0, 0.0, 0])
-        row[0] += 1
-        row[1] += seconds
-        row[2] += nbytes
-
-
 def _moved(step, arrays, results, context):
     """Bytes that a step reads and writes, each once: of a gathered table the rows asked for, of a view none, of the cache what is attended to."""
     arrays, results = [a for a in arrays if a is not None], [r for r in results if r is not None]
@@ -68,8 +53,7 @@ def _moved(step, arrays, results, context):
     most = written if step.kernel in ("gather", "gather_elements", "gather_nd") else math.inf
     read = sum(min(a.nbytes, most) for a in arrays)
     if step.kernel == "cached_attention":
-        cache = context.cache
-        read += cache.nbytes // cache.capacity // cache.layers * (cache.length + arrays[0].shape[-2])
+        read += attended_nbytes(context.cache, arrays[0].shape[-2])
     return written + read + step.weight_bytes()
 
 
@@ -176,7 +160,7 @@ class Plan:
                 raise named(error, step.name) from error
             if profile is not None:
                 end = clock()
-                profile.add(step, end - begin, _moved(step, arrays, results, context))
+                profile.add(step.label, step.kernel, end - begin, _moved(step, arrays, results, context))
                 profile.accounting += clock() - end
             for i, array in zip(outputs, results, strict=True):
                 values[i] = array
@@ -258,7 +242,7 @@ class OnnxModel:
             By input name.
         outputs : sequence of str, optional
             Which outputs to make; by default all. What only others need is not computed.
-        profile : Profile, optional
+        profile : qwen3.profiling.Profile, optional
             Receives times, bytes and calls.
 
         Returns

@@ -308,7 +308,7 @@ norms            9  bfloat16         1,664  f32                       3,328
 head             1  the embedding        0  int4, block 32           {packed(embedding):,}
 total                              312,960                           {packed(projections + mlp + embedding) + 4 * norms:,}
 
-keys and values per 1,000 tokens: 2.0 MiB in f32, 1.0 MiB in f16 or bf16
+keys and values per 1,000 tokens: 2.0 MiB in f32, 1.0 MiB in f16 or bf16, 0.6 MiB in int8
 """
 
 
@@ -344,6 +344,6 @@ def test_inspect_reads_no_weights(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
     *lines, peak = done.stdout.splitlines()
     assert "parameters    596,049,920" in lines
-    assert lines[-1] == "keys and values per 1,000 tokens: 218.8 MiB in f32, 109.4 MiB in f16 or bf16"
+    assert lines[-1] == "keys and values per 1,000 tokens: 218.8 MiB in f32, 109.4 MiB in f16 or bf16, 56.4 MiB in int8"
     assert offset == 2 * 596_049_920
     assert int(peak) * 1024 < offset // 4

@@ -8,6 +8,7 @@ import pytest
 import qkernels
 import qwen3
 from qwen3.model import Layer
+from qwen3.profiling import Profile, profile
 from tests.oracle import BF16, assert_equal_bits
 from tests.qwen3.checkpoints import CASES, make_checkpoint, write_safetensors
 
@@ -244,3 +245,28 @@ def test_B16_B88_forward_errors_leave_the_cache_as_it_was(ids, error, message, d
     assert_equal_bits(last, model.forward([1] * 15 + [2], model.new_cache()))
     with pytest.raises(ValueError, match="forward: ids: 1 tokens after 16 exceed the context of 16"):
         model.forward([1], cache)
+
+
+@pytest.mark.parametrize("weights", ["int4", "bf16"])
+def test_profile_of_a_checkpoint(weights):
+    model, watch, ids = qwen3.load(weights=weights), Profile(), [5, 6, 7]
+    c, plain, cache = model.config, model.new_cache(), model.new_cache()
+    for watch.phase, part in (("prefill", ids), ("decode", [8]), ("decode", [9])):
+        assert_equal_bits(model.forward(part, cache, profile=watch), model.forward(part, plain))
+    rows = {(phase, operators): row for (phase, operators, _), row in watch.rows.items()}
+    layers = c.num_hidden_layers
+    assert {operators: calls for (phase, operators), (calls, _, _) in rows.items() if phase == "decode"} == {
+        "norm": 2, "query, key and value": 2 * layers, "norm, rotation, attention": 2 * layers, "attention's output": 2 * layers, "sum and norm": 4 * layers,
+        "gate and up": 2 * layers, "SiLU and product": 2 * layers, "down": 2 * layers, "head": 2}
+    assert all(seconds > 0 for _, seconds, _ in rows.values())
+    down = sum(layer.down.nbytes for layer in model.layers)
+    assert rows["prefill", "down"][2] == down + 4 * 3 * layers * (c.intermediate_size + c.hidden_size)
+    assert rows["prefill", "SiLU and product"][2] == 4 * 3 * layers * 3 * c.intermediate_size
+    assert rows["decode", "sum and norm"][2] == 4 * 2 * 2 * layers * 5 * c.hidden_size
+    width = (2 * c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
+    kept = 2 * 2 * c.num_key_value_heads * c.head_dim  # float16 keys and values of a token
+    assert rows["decode", "norm, rotation, attention"][2] == layers * (2 * 4 * width + (4 + 5) * kept)
+    text = profile(prompt=600, tokens=2, weights=weights)
+    assert "prefill: 600 tokens" in text and "decode: 2 tokens" in text and ("PackedNBits" if weights == "int4" else "PackedMatrix") in text
+    with pytest.raises(ValueError, match="exceed the context"):
+        profile(prompt=2**20, tokens=1)

@@ -13,8 +13,9 @@ import qwen3
 from qkernels.reference.op_matmul_nbits import dequantize
 from qwen3.onnx_decoder import OnnxDecoder
 from qwen3.onnx_file import OnnxError
-from qwen3.onnx_graph import OnnxModel, Profile
-from qwen3.onnx_inspection import describe_graph, profile_graph
+from qwen3.onnx_graph import OnnxModel
+from qwen3.onnx_inspection import describe_graph
+from qwen3.profiling import Profile, profile
 from tests.oracle import assert_equal_bits
 from tests.qwen3.graphs import IDS, feeds, normal, session, spread_error
 from tests.test_matmul_nbits import weights
@@ -39,25 +40,25 @@ def test_every_node_is_reported(exported):
 
 def test_profile_counts_calls_and_bytes(exported):
     _, graph = exported()
-    model, profile = qwen3.load(graph), Profile()
+    model, watch = qwen3.load(graph), Profile()
     cache = model.new_cache()
-    profile.phase = "prefill"
-    model.forward(IDS, cache, profile=profile)
-    profile.phase = "decode"
+    watch.phase = "prefill"
+    model.forward(IDS, cache, profile=watch)
+    watch.phase = "decode"
     for i in IDS:
-        model.forward([i], cache, profile=profile)
-    calls, seconds, nbytes = profile.rows["decode", "MatMulNBits", "PackedNBits, int16 activations"]
+        model.forward([i], cache, profile=watch)
+    calls, seconds, nbytes = watch.rows["decode", "MatMulNBits", "PackedNBits, int16 activations"]
     assert calls == len(IDS) * (2 * 4 + 1) and seconds > 0 and nbytes > len(IDS) * model.nbytes
     n, hidden = len(IDS), model.config.hidden_size
     # rows of the embedding and ids, not the whole table; qkv, keys and values of all tokens so far, and the result
-    assert profile.rows["prefill", "Gather", "gather"][2] == 8 * n + 2 * 4 * n * hidden
-    (_, _, nbytes), = (row for (phase, _, kernel), row in profile.rows.items() if (phase, kernel) == ("decode", "cached_attention"))
+    assert watch.rows["prefill", "Gather", "gather"][2] == 8 * n + 2 * 4 * n * hidden
+    (_, _, nbytes), = (row for (phase, _, kernel), row in watch.rows.items() if (phase, kernel) == ("decode", "cached_attention"))
     tokens = sum(n + 1 + i for i in range(n))
     assert nbytes == 2 * (n * 4 * (4 + 2 * 2 + 4) * 128 + tokens * 2 * 2 * 128 * 2)
-    text = profile_graph(graph, prompt=8, tokens=3)
+    text = profile(graph, prompt=8, tokens=3)
     assert "prefill: 8 tokens" in text and "decode: 3 tokens" in text and "MatMulNBits" in text
     with pytest.raises(ValueError, match="exceed the context"):
-        profile_graph(graph, prompt=600, tokens=1)
+        profile(graph, prompt=600, tokens=1)
 
 
 def test_unsupported_operators_are_named_before_any_work(tmp_path):

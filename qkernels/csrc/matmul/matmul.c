@@ -4,28 +4,31 @@
 
 static const qk_matmul_table *const tables[QK_ISA_COUNT] = QK_TABLES(matmul);
 
-/* Rows per task, and the rows from which packing b group by group pays. */
-enum { ROWS = 128, PACK_FROM = 4, LANES = 16 };
+/* Groups of columns and rows per task, the rows a multiple of all tiers' chunks; and the rows from which packing b group by group pays. */
+enum { GROUPS = 4, ROWS = 240, CHUNK = 12, PACK_FROM = 4, LANES = 16 };
 
 static void share(const qk_matmul_table *table, const qk_matmul_args *args, int thread, int threads)
 {
     int64_t size_a = qk_itemsize(args->a_dtype), size_b = qk_itemsize(args->b_dtype), groups = qk_ceil_div(args->n, LANES);
-    int64_t row_blocks = qk_ceil_div(args->m, ROWS), panel_bytes = args->k * LANES * size_b;
+    int64_t steps = qk_ceil_div(groups, GROUPS), rows = ROWS, panel_bytes = args->k * LANES * size_b, loaded = -1;
+    if (args->batches * steps < 2 * threads)
+        rows = qk_min(ROWS, qk_ceil_div(args->m, 2 * threads * CHUNK) * CHUNK);
+    int64_t row_blocks = qk_ceil_div(args->m, rows), tasks = args->batches * steps * row_blocks;
     int packed = !args->panels;
-    int64_t step = args->m == 1 ? 4 : table->groups;
-    int64_t steps = qk_ceil_div(groups, step), tasks = args->batches * steps * row_blocks, loaded = -1;
-    char *scratch = packed ? 0 : args->panels + thread * step * panel_bytes;
+    char *scratch = packed ? 0 : args->panels + thread * GROUPS * panel_bytes;
     for (int64_t task = tasks * thread / threads; task < tasks * (thread + 1) / threads; task++) {
-        int64_t batch = task / (steps * row_blocks), first = task / row_blocks % steps * step, row = task % row_blocks * ROWS;
-        int64_t count = qk_min(step, groups - first), column = first * LANES;
+        int64_t batch = task / (steps * row_blocks), first = task / row_blocks % steps * GROUPS, row = task % row_blocks * rows;
+        int64_t count = qk_min(GROUPS, groups - first), column = first * LANES;
         const char *b = args->b + args->b_batch[batch] * size_b;
-        const float *a = args->a_dtype == QK_F32 ? (const float *)args->a : args->widened;
-        qk_matmul_panel p = {.a = a + args->a_batch[batch] + row * args->k,
+        /* a batch's offset counts rows of k */
+        const float *a = args->prepared ? args->prepared + (args->k ? args->a_batch[batch] / args->k + row : 0) * qk_matmul_row(args->k)
+                                        : (const float *)args->a + args->a_batch[batch];
+        qk_matmul_panel p = {.a = a,
                              .b_dtype = args->b_dtype,
                              .y_dtype = args->a_dtype,
                              .k = args->k,
                              .n = args->n,
-                             .rows = qk_min(ROWS, args->m - row),
+                             .rows = qk_min(rows, args->m - row),
                              .columns = qk_min(count * LANES, args->n - column),
                              .bias = args->bias ? (const char *)args->bias + column * size_a : 0,
                              .y = args->y + ((batch * args->m + row) * args->n + column) * size_a};
@@ -34,11 +37,11 @@ static void share(const qk_matmul_table *table, const qk_matmul_args *args, int 
         else if (args->m < PACK_FROM && args->b_n_stride == 1 && p.columns == count * LANES)
             p.b = b + column * size_b, p.k_stride = args->b_k_stride, p.group_stride = LANES;
         else {
-            if (loaded != batch * steps + first / step)
+            if (loaded != batch * steps + first / GROUPS)
                 for (int64_t g = 0; g < count; g++)
                     table->pack(args->b_dtype, b + (column + g * LANES) * args->b_n_stride * size_b, args->k, qk_min(LANES, p.columns - g * LANES),
                                 args->b_k_stride, args->b_n_stride, scratch + g * panel_bytes);
-            loaded = batch * steps + first / step;
+            loaded = batch * steps + first / GROUPS;
             p.b = scratch, p.k_stride = LANES, p.group_stride = args->k * LANES;
         }
         table->panel(&p);
@@ -48,19 +51,17 @@ static void share(const qk_matmul_table *table, const qk_matmul_args *args, int 
 void qk_matmul(int isa, int threads, const qk_matmul_args *args)
 {
     const qk_matmul_table *table = tables[isa];
-    int64_t count = args->a_rows * args->k;
+    int64_t rows = args->prepared ? args->a_rows : 0;
     if (threads == 1) {
-        if (args->a_dtype != QK_F32)
-            table->widen(args->a_dtype, args->a, args->widened, count);
+        table->prepare(args, 0, rows);
         share(table, args, 0, 1);
         return;
     }
 #pragma omp parallel num_threads(threads)
     {
         int t = omp_get_thread_num(), n = omp_get_num_threads();
-        if (args->a_dtype != QK_F32) {
-            int64_t first = count * t / n;
-            table->widen(args->a_dtype, (const char *)args->a + 2 * first, args->widened + first, count * (t + 1) / n - first);
+        if (rows) {
+            table->prepare(args, rows * t / n, rows * (t + 1) / n);
 #pragma omp barrier
         }
         share(table, args, t, n);

@@ -13,21 +13,24 @@
 enum { QK_K_BLOCK = 256 };
 
 typedef struct {
-    const void *a;                    /* batches of (m, k) of a_dtype, rows contiguous */
-    const char *b;                    /* packed, or batches of (k, n) with the strides below, of b_dtype */
-    const void *bias;                 /* (n) of a_dtype, or null */
-    char *y;                          /* (batches, m, n) of a_dtype */
-    float *widened;                   /* (a_rows, k) floats of scratch where a is not float32 */
-    char *panels;                     /* scratch for packing: per thread k x 16 elements of b_dtype; null where b is packed */
+    const void *a;    /* batches of (m, k) of a_dtype, rows contiguous */
+    const char *b;    /* packed, or batches of (k, n) with the strides below, of b_dtype */
+    const void *bias; /* (n) of a_dtype, or null */
+    char *y;          /* (batches, m, n) of a_dtype */
+    float *prepared;  /* scratch for (a_rows, qk_matmul_row(k)) floats; null where the rows of a, single float32 ones, serve as they are */
+    char *panels;     /* scratch for packing: per thread k x 16 elements of b_dtype; null where b is packed */
     const int64_t *a_batch, *b_batch; /* (batches): offset of each batch in elements of a and of b */
     int a_dtype, b_dtype;
     int64_t batches, m, n, k, a_rows; /* a_rows: rows of a over all its batches */
     int64_t b_k_stride, b_n_stride;   /* in elements */
 } qk_matmul_args;
 
+/* Floats of a prepared row: chunks of a tier's rows lie together, 16 k of one row after 16 k of the one before, so that they are one stream. */
+static inline int64_t qk_matmul_row(int64_t k) { return (k + 15) / 16 * 16; }
+
 /* A block of rows against up to 4 groups of columns, b as (k_stride, group_stride) from its first element. */
 typedef struct {
-    const float *a;
+    const float *a; /* prepared, from a chunk's beginning on */
     const char *b;
     const void *bias;
     char *y;
@@ -36,8 +39,7 @@ typedef struct {
 } qk_matmul_panel;
 
 typedef struct {
-    int groups; /* groups of columns that one panel serves at once where there are several rows */
-    void (*widen)(int dtype, const void *a, float *y, int64_t count);
+    void (*prepare)(const qk_matmul_args *args, int64_t first, int64_t last); /* rows of a over all its batches */
     void (*panel)(const qk_matmul_panel *panel);
     void (*pack)(int dtype, const char *b, int64_t k, int64_t columns, int64_t k_stride, int64_t n_stride, char *panel);
 } qk_matmul_table;

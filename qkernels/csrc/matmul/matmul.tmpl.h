@@ -9,9 +9,9 @@ static inline __attribute__((always_inline)) v16 QK_TIER(load16)(const int dtype
 static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_matmul_panel *p, int64_t row, int64_t group, const int dtype,
                                                                      const int rows, const int groups)
 {
-    const int64_t size = dtype == QK_F32 ? 4 : 2;
-    const float *a = p->a + row * p->k;
-    const char *b = p->b + group * p->group_stride * size;
+    const int64_t size = dtype == QK_F32 ? 4 : 2, group_bytes = p->group_stride * size, k_bytes = p->k_stride * size;
+    const float *a = p->a + row * qk_matmul_row(p->k);
+    const char *b = p->b + group * group_bytes;
     v16 total[QK_ROWS * QK_GROUPS > 4 ? QK_ROWS * QK_GROUPS : 4];
     for (int i = 0; i < rows * groups; i++)
         total[i] = v16_zero();
@@ -21,17 +21,26 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_ma
         for (int i = 0; i < rows * groups; i++)
             sum[i] = v16_zero();
         int64_t end = qk_min(block + QK_K_BLOCK, p->k);
-        for (int64_t k = block; k < end; k++) {
-            v16 w[QK_GROUPS > 4 ? QK_GROUPS : 4];
+        for (int64_t k = block; k < end; k += 16) {
+            const float *x = a + k * rows;
+            const char *w16 = b + k * k_bytes;
+            int count = (int)qk_min(16, end - k);
+            /* many rows come from the last cache, for every four groups anew */
             QK_UNROLL
-            for (int g = 0; g < groups; g++)
-                w[g] = QK_TIER(load16)(dtype, b + (k * p->k_stride + g * p->group_stride) * size);
-            QK_UNROLL
-            for (int r = 0; r < rows; r++) {
-                v16 x = v16_set1(a[r * p->k + k]);
+            for (int r = 0; r < rows && rows > 1; r++)
+                __builtin_prefetch(x + 16 * r + 1024);
+            for (int i = 0; i < count; i++) {
+                v16 w[QK_GROUPS > 4 ? QK_GROUPS : 4];
                 QK_UNROLL
                 for (int g = 0; g < groups; g++)
-                    sum[r * groups + g] = v16_fma(x, w[g], sum[r * groups + g]);
+                    w[g] = QK_TIER(load16)(dtype, w16 + i * k_bytes + g * group_bytes);
+                QK_UNROLL
+                for (int r = 0; r < rows; r++) {
+                    v16 each = v16_set1(x[16 * r + i]);
+                    QK_UNROLL
+                    for (int g = 0; g < groups; g++)
+                        sum[r * groups + g] = v16_fma(each, w[g], sum[r * groups + g]);
+                }
             }
         }
         QK_UNROLL
@@ -49,31 +58,27 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_ma
     }
 }
 
+/* Chunks of QK_ROWS rows as long as there are as many left, then of 4, then single ones, which take more groups at once. */
 #define QK_FORM(name, dtype) \
     static void QK_TIER(name)(const qk_matmul_panel *p) \
     { \
-        int64_t groups = (p->columns + 15) / 16, group = 0, row = 0; \
-        if (p->rows == 1) { \
-            for (; group + 4 <= groups; group += 4) \
-                QK_TIER(some_rows)(p, 0, group, dtype, 1, 4); \
-            for (; group < groups; group++) \
-                QK_TIER(some_rows)(p, 0, group, dtype, 1, 1); \
-            return; \
-        } \
-        for (; group + QK_GROUPS <= groups; group += QK_GROUPS) { \
-            for (row = 0; row + QK_ROWS <= p->rows; row += QK_ROWS) \
+        int64_t groups = (p->columns + 15) / 16, row = 0, group; \
+        for (; row + QK_ROWS <= p->rows; row += QK_ROWS) { \
+            for (group = 0; group + QK_GROUPS <= groups; group += QK_GROUPS) \
                 QK_TIER(some_rows)(p, row, group, dtype, QK_ROWS, QK_GROUPS); \
-            for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4) \
-                QK_TIER(some_rows)(p, row, group, dtype, 4, QK_GROUPS); \
-            for (; row < p->rows; row++) \
-                QK_TIER(some_rows)(p, row, group, dtype, 1, QK_GROUPS); \
-        } \
-        for (; group < groups; group++) { \
-            for (row = 0; row + QK_ROWS <= p->rows; row += QK_ROWS) \
+            for (; group < groups; group++) \
                 QK_TIER(some_rows)(p, row, group, dtype, QK_ROWS, 1); \
-            for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4) \
+        } \
+        for (; QK_ROWS > 4 && row + 4 <= p->rows; row += 4) { \
+            for (group = 0; group + QK_GROUPS <= groups; group += QK_GROUPS) \
+                QK_TIER(some_rows)(p, row, group, dtype, 4, QK_GROUPS); \
+            for (; group < groups; group++) \
                 QK_TIER(some_rows)(p, row, group, dtype, 4, 1); \
-            for (; row < p->rows; row++) \
+        } \
+        for (; row < p->rows; row++) { \
+            for (group = 0; group + 4 <= groups; group += 4) \
+                QK_TIER(some_rows)(p, row, group, dtype, 1, 4); \
+            for (; group < groups; group++) \
                 QK_TIER(some_rows)(p, row, group, dtype, 1, 1); \
         } \
     }
@@ -91,11 +96,16 @@ static void QK_TIER(panel)(const qk_matmul_panel *p)
         QK_TIER(panel_bf16)(p);
 }
 
-static void QK_TIER(widen)(int dtype, const void *a, float *y, int64_t count)
+static void QK_TIER(prepare)(const qk_matmul_args *args, int64_t first, int64_t last)
 {
-    for (int64_t i = 0; i < count; i += 16) {
-        int n = (int)qk_min(16, count - i);
-        v16_store_as(QK_F32, y + i, v16_load_as(dtype, (const char *)a + 2 * i, n), n);
+    int64_t m = args->m, k_row = qk_matmul_row(args->k), full = m / QK_ROWS * QK_ROWS, fours = full + (m - full) / 4 * 4;
+    for (int64_t row = first; row < last; row++) {
+        int64_t matrix = row - row % m, at = row % m;
+        int64_t count = at < full ? QK_ROWS : at < fours ? 4 : 1, r = at < full ? at % QK_ROWS : at < fours ? (at - full) % 4 : 0;
+        const char *from = (const char *)args->a + row * args->k * qk_itemsize(args->a_dtype);
+        float *to = args->prepared + (matrix + at - r) * k_row + 16 * r;
+        for (int64_t k = 0; k < args->k; k += 16)
+            v16_store(to + k * count, v16_load_as(args->a_dtype, from + k * qk_itemsize(args->a_dtype), (int)qk_min(16, args->k - k)));
     }
 }
 
@@ -122,4 +132,4 @@ static void QK_TIER(pack)(int dtype, const char *b, int64_t k, int64_t columns, 
         QK_TIER(pack_elements)(b, k, columns, k_stride, n_stride, panel, 2);
 }
 
-const qk_matmul_table QK_TIER(matmul_kernels) = {QK_GROUPS, QK_TIER(widen), QK_TIER(panel), QK_TIER(pack)};
+const qk_matmul_table QK_TIER(matmul_kernels) = {QK_TIER(prepare), QK_TIER(panel), QK_TIER(pack)};

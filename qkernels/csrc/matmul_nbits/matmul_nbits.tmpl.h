@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk
         v16i dots[2 * QK_MAX_ROWS];
         QK_UNROLL
         for (int line = 0; line < bits; line++)
-            __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line);
+            __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 0);
         QK_TIER(record) record = QK_TIER(record_at)(a, digits, split, count);
         QK_UNROLL
         for (int r = 0; r < count << split; r++)
