@@ -212,6 +212,15 @@ cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, 
     return 0
 
 
+cdef int check_apart(cnp.ndarray out, object a, str func, str arg) except -1:
+    """Reject an output that shares memory with an input, whatever its strides."""
+    if cnp.PyArray_Check(a) and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>a):
+        return check_overlap(out, <cnp.ndarray>a, False, func, arg)
+    if np.may_share_memory(out, a):
+        raise ValueError(f"{func}: out: overlaps {arg}")
+    return 0
+
+
 cdef int normalize_axis(object axis, int rank, str func, str arg="axis") except -1:
     if not PyLong_CheckExact(axis):
         if isinstance(axis, bool) or not hasattr(axis, "__index__"):

@@ -116,10 +116,7 @@ def gather(data, indices, *, axis=0, out=None, threads=None):
     shape = given[:ax] + _arrays.shape_of(index) + given[ax + 1:]
     y = _arrays.output_of(out, shape, a.dtype.newbyteorder("=") if code < 0 or not cnp.PyArray_ISNOTSWAPPED(a) else _arrays.numpy_dtype(code), func)
     if out is not None:
-        if cnp.PyArray_ISCARRAY_RO(a):
-            _arrays.check_overlap(y, a, False, func, "data")
-        elif np.may_share_memory(y, a):
-            raise ValueError(f"{func}: out: overlaps data")
+        _arrays.check_apart(y, a, func, "data")
         _arrays.check_overlap(y, index, False, func, "indices")
     if not _is_dense(a, ax + 1, rank, cnp.PyArray_ITEMSIZE(a)) or not _is_dense(a, 0, ax, _innermost_stride(a, 0, ax)):
         a = np.ascontiguousarray(a)

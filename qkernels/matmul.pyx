@@ -53,6 +53,8 @@ cdef int _run(qk_matmul_args *args, int threads, str func) except -1:
     return 0
 
 
+cdef int64_t _FIRST = 0  # the offset of the only batch
+
 _BY_NUMPY = tuple([np.dtype(t) for t in (np.float64, np.int32, np.int64, np.uint32, np.uint64)])
 _NAMES = "float32, float16, bfloat16, float64, int32, int64, uint32 or uint64"
 
@@ -106,7 +108,7 @@ def matmul(a, b, *, out=None, threads=None):
     if x.ndim == 0 or w.ndim == 0:
         raise ValueError(f"{func}: {'a' if x.ndim == 0 else 'b'}: expected at least 1 dimension, got a 0-d array")
     itemsize = x.itemsize
-    if not cnp.PyArray_ISALIGNED(w) or any([s % itemsize for s in (<object>w).strides]):
+    if not cnp.PyArray_ISCARRAY_RO(w) and (not cnp.PyArray_ISALIGNED(w) or any([s % itemsize for s in (<object>w).strides])):
         w = _arrays.contiguous(w.copy())
     a_shape, b_shape = _arrays.shape_of(x), _arrays.shape_of(w)
     a_vector, b_vector = len(a_shape) == 1, len(b_shape) == 1
@@ -118,16 +120,18 @@ def matmul(a, b, *, out=None, threads=None):
         raise ValueError(f"{func}: b: expected shape ({'' if w.ndim == 2 else '..., '}{x.shape[x.ndim - 1]}, N) for a of shape {a_shape}, got {b_shape}")
     args.m, args.k, args.n = x.shape[x.ndim - 2], x.shape[x.ndim - 1], w.shape[w.ndim - 1]
     a_lead, b_lead = _arrays.shape_of(x)[:x.ndim - 2], _arrays.shape_of(w)[:w.ndim - 2]
-    try:
-        lead = np.broadcast_shapes(a_lead, b_lead)
-    except ValueError:
-        raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
+    if not b_lead:
+        lead = a_lead
+    else:
+        try:
+            lead = np.broadcast_shapes(a_lead, b_lead)
+        except ValueError:
+            raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
     shape = lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,))
     y = _arrays.output_of(out, shape, x.dtype, func)
     if out is not None:
         _arrays.check_overlap(y, x, False, func, "a")
-        if np.may_share_memory(y, w):
-            raise ValueError(f"{func}: out: overlaps b")
+        _arrays.check_apart(y, w, func, "b")
     if y.size == 0:
         return y
     if code < 0:
@@ -137,13 +141,15 @@ def matmul(a, b, *, out=None, threads=None):
     args.a_rows = x.size // args.k if args.k else 0
     # without batches in b, a's are rows
     if w.size == args.k * args.n and lead == a_lead:
-        args.m, lead, a_lead = args.m * int(np.prod(a_lead, dtype=np.int64)), (), ()
+        for size in a_lead:
+            args.m *= size
         w = w.reshape(args.k, args.n) if w.ndim > 2 else w
-        b_lead = ()
-    a_offsets = _offsets(a_lead, lead, [int(np.prod(a_lead[i + 1:], dtype=np.int64)) * args.m * args.k for i in range(len(a_lead))])
-    b_offsets = _offsets(b_lead, lead, [s // itemsize for s in (<object>w).strides[:len(b_lead)]])
-    args.batches = a_offsets.size
-    args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_offsets), <const int64_t *>cnp.PyArray_DATA(b_offsets)
+        args.batches, args.a_batch, args.b_batch = 1, &_FIRST, &_FIRST
+    else:
+        a_offsets = _offsets(a_lead, lead, [int(np.prod(a_lead[i + 1:], dtype=np.int64)) * args.m * args.k for i in range(len(a_lead))])
+        b_offsets = _offsets(b_lead, lead, [s // itemsize for s in (<object>w).strides[:len(b_lead)]])
+        args.batches = a_offsets.size
+        args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_offsets), <const int64_t *>cnp.PyArray_DATA(b_offsets)
     args.a, args.b, args.y, args.bias = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(y), NULL
     args.a_dtype = args.b_dtype = code
     args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2] // itemsize, w.strides[w.ndim - 1] // itemsize
@@ -211,7 +217,7 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
     for value, name in ((alpha, "alpha"), (beta, "beta")):
         if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
             raise TypeError(f"{func}: {name}: expected a number, got {type(value).__name__}")
-        if x.dtype.kind in "iu" and not float(value).is_integer():
+        if code < 0 and x.dtype.kind in "iu" and not float(value).is_integer():
             raise ValueError(f"{func}: {name}: expected a whole number for {x.dtype}, got {value}")
     if c is not None:
         z = _arrays.contiguous(_arrays.as_array(c, func, "c"))
@@ -228,8 +234,8 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
     y = _arrays.output_of(out, shape, x.dtype, func)
     if out is not None:
         for value, name in ((a, "a"), (b, "b"), (c, "c")):
-            if value is not None and np.may_share_memory(y, value):
-                raise ValueError(f"{func}: out: overlaps {name}")
+            if value is not None:
+                _arrays.check_apart(y, value, func, name)
     if not y.size:
         return y
     if code < 0:

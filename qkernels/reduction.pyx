@@ -102,10 +102,7 @@ cdef object _reduce(int op, object x, object axes, object keepdims, object noop_
         runs += not i or is_reduced[i] != is_reduced[i - 1]
     y = _arrays.output_of(out, tuple(result), a.dtype if code < 0 else _arrays.numpy_dtype(code), func)
     if out is not None:
-        if cnp.PyArray_ISCARRAY_RO(a):
-            _arrays.check_overlap(y, a, False, func, "x")
-        elif np.may_share_memory(y, a):
-            raise ValueError(f"{func}: out: overlaps x")
+        _arrays.check_apart(y, a, func, "x")
     if code < 0:
         (<object>y)[...] = _with_numpy(op, a, reduced, keep)
         return y
