@@ -246,8 +246,17 @@ cdef double number(object value, str func, str arg) except? -1:
 cdef tuple check_outputs(object outputs, tuple offered, str func):
     """The indices of the outputs asked for, in the caller's order."""
     cdef tuple wanted
-    if type(outputs) is tuple and outputs == (0,):  # as nearly always
-        return outputs
+    cdef int seen = 0, index
+    if type(outputs) is tuple and outputs:
+        for output in outputs:
+            if not PyLong_CheckExact(output) or output not in offered:
+                break
+            index = output
+            if seen >> index & 1:
+                break
+            seen |= 1 << index
+        else:
+            return outputs
     wanted = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
     if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(offered):
         raise ValueError(f"{func}: outputs: expected distinct indices of {offered}, got {outputs}")

@@ -49,6 +49,7 @@ _CODES = {np.dtype(t): (bits, flip) for t, bits, flip in (
     (ml_dtypes.uint2, 2, 0), (ml_dtypes.int2, 2, 2), (ml_dtypes.uint4, 4, 0), (ml_dtypes.int4, 4, 8), (np.uint8, 8, 0), (np.int8, 8, 128))}
 
 ACTIVATIONS = ("f32", "int8", "int16")  # the index is the number of int8 digits
+cdef tuple _NAMES = ACTIVATIONS
 
 
 cdef int64_t _dimension(object value, str func, str name, int64_t least) except -1:
@@ -60,6 +61,10 @@ cdef int64_t _dimension(object value, str func, str name, int64_t least) except 
 
 
 cdef int _activations(object name, str func) except -1:
+    cdef int digits
+    for digits in range(3):
+        if name is _NAMES[digits]:
+            return digits
     if name not in ACTIVATIONS:
         raise ValueError(f"{func}: activations: expected one of {', '.join(ACTIVATIONS)}, got {name!r}")
     return ACTIVATIONS.index(name)

@@ -205,7 +205,7 @@ def dequantize_linear(x, x_scale, x_zero_point=None, *, axis=1, block_size=0, ou
     _lay_out(&args, _arrays.shape_of(a), _arrays.shape_of(s), axis, block_size, func, "x_scale")
     if x_zero_point is not None:
         z = _zero_input(x_zero_point, dtype, s, func, "x_zero_point", "x_scale")
-        if dtype == np.int32 and z.any():
+        if dtype == _INT32 and z.any():
             raise ValueError(f"{func}: x_zero_point: expected 0 for int32, got {z[z != 0].flat[0]}")
     y = _arrays.output_of(out, _arrays.shape_of(a), result, func)
     if out is not None:
