@@ -169,6 +169,9 @@ class Compared(abc.ABC):
     def time_call(self, *values):
         self.call()
 
+    def peakmem_call(self, *values):
+        self.call()
+
     def track_gigabytes_per_second(self, *values):
         return gigabytes_per_second(self.call, self.nbytes(*values[:-2]))
     track_gigabytes_per_second.unit = "GB/s"
