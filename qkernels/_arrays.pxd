@@ -33,6 +33,7 @@ cdef cnp.ndarray aligned_empty(tuple shape, object dtype)
 cdef cnp.ndarray weights_empty(tuple shape, object dtype)
 cdef cnp.ndarray cache_empty(tuple shape, object dtype)
 cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, str arg, str name=*) except -1
+cdef int check_apart(cnp.ndarray out, object a, str func, str arg) except -1
 cdef int normalize_axis(object axis, int rank, str func, str arg=*) except -1
 cdef double number(object value, str func, str arg) except? -1
 cdef tuple check_outputs(object outputs, tuple offered, str func)

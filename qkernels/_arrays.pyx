@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF
 
 from qkernels cimport _runtime
 
-import threading
+from _thread import allocate_lock  # threading itself takes a tenth of our share of an import
 import weakref
 
 import ml_dtypes
@@ -168,7 +168,7 @@ cdef class _Regions:
     cdef cnp.npy_intp used
 
     def __cinit__(self):
-        self.lock = threading.Lock()
+        self.lock = allocate_lock()
 
     cdef cnp.ndarray empty(self, tuple shape, object dtype):
         cdef cnp.npy_intp nbytes = np.dtype(dtype).itemsize, start = 0
@@ -212,6 +212,15 @@ cdef int check_overlap(cnp.ndarray out, cnp.ndarray a, bint in_place, str func, 
     return 0
 
 
+cdef int check_apart(cnp.ndarray out, object a, str func, str arg) except -1:
+    """Reject an output that shares memory with an input, whatever its strides."""
+    if cnp.PyArray_Check(a) and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>a):
+        return check_overlap(out, <cnp.ndarray>a, False, func, arg)
+    if np.may_share_memory(out, a):
+        raise ValueError(f"{func}: out: overlaps {arg}")
+    return 0
+
+
 cdef int normalize_axis(object axis, int rank, str func, str arg="axis") except -1:
     if not PyLong_CheckExact(axis):
         if isinstance(axis, bool) or not hasattr(axis, "__index__"):
@@ -237,8 +246,17 @@ cdef double number(object value, str func, str arg) except? -1:
 cdef tuple check_outputs(object outputs, tuple offered, str func):
     """The indices of the outputs asked for, in the caller's order."""
     cdef tuple wanted
-    if type(outputs) is tuple and outputs == (0,):  # as nearly always
-        return outputs
+    cdef int seen = 0, index
+    if type(outputs) is tuple and outputs:
+        for output in outputs:
+            if not PyLong_CheckExact(output) or output not in offered:
+                break
+            index = output
+            if seen >> index & 1:
+                break
+            seen |= 1 << index
+        else:
+            return outputs
     wanted = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
     if not wanted or len(set(wanted)) != len(wanted) or not set(wanted) <= set(offered):
         raise ValueError(f"{func}: outputs: expected distinct indices of {offered}, got {outputs}")

@@ -1,5 +1,6 @@
 """Attention: ai.onnx Attention and com.microsoft GroupQueryAttention on arrays, and the fused call of a decoder with its cache."""
 cimport numpy as cnp
+from cpython.long cimport PyLong_CheckExact
 from libc.math cimport INFINITY, isfinite, sqrt
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
@@ -130,6 +131,8 @@ cdef cnp.ndarray _strided(object x, int allowed, str func, str arg):
 cdef cnp.ndarray _heads(cnp.ndarray a, int64_t heads, str func, str arg, str attribute):
     """(batch, heads, sequence, size), as a view of (batch, sequence, heads * size) where the array has three dimensions."""
     cdef tuple shape = _arrays.shape_of(a)
+    cdef cnp.npy_intp sizes[4]
+    cdef cnp.PyArray_Dims dims
     if len(shape) == 4:
         if heads and shape[1] != heads:
             raise ValueError(f"{func}: {arg}: expected {attribute} {heads}, got shape {shape}")
@@ -138,7 +141,9 @@ cdef cnp.ndarray _heads(cnp.ndarray a, int64_t heads, str func, str arg, str att
         raise ValueError(f"{func}: {attribute}: expected the number of heads with 3-D inputs, got {heads}")
     if shape[2] % heads:
         raise ValueError(f"{func}: {arg}: expected a last dimension divisible by {attribute} {heads}, got shape {shape}")
-    return (<object>a).reshape(shape[0], shape[1], heads, shape[2] // heads).transpose(0, 2, 1, 3)
+    sizes[0], sizes[1], sizes[2], sizes[3] = cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, 1), heads, cnp.PyArray_DIM(a, 2) // heads
+    dims.ptr, dims.len = sizes, 4
+    return cnp.PyArray_SwapAxes(cnp.PyArray_Newshape(a, &dims, cnp.NPY_CORDER), 1, 2)
 
 
 cdef int64_t _step(cnp.ndarray a, int axis) noexcept:
@@ -223,6 +228,8 @@ cdef cnp.ndarray _lengths(object x, int64_t batch, int64_t most, str func, str a
 
 
 cdef int64_t _window(object value, str func, str arg) except? -2:
+    if PyLong_CheckExact(value) and value == -1:
+        return -1
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{func}: {arg}: expected an int, got {type(value).__name__}")
     if value < -1:
@@ -363,9 +370,11 @@ def attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         attend = True
         y = results[0] = _arrays.output(out, shape, args.q_dtype, func)
         if out is not None:
-            for x, name in ((a, "q"), (b, "k"), (c, "v"), (mask, "attn_mask")):
-                if x is not None and np.may_share_memory(y, x):
-                    raise ValueError(f"{func}: out: overlaps {name}")
+            _arrays.check_apart(y, a, func, "q")
+            _arrays.check_apart(y, b, func, "k")
+            _arrays.check_apart(y, c, func, "v")
+            if mask is not None:
+                _arrays.check_apart(y, mask, func, "attn_mask")
         _place_result(&args, _heads(y, args.heads, func, "out", "q_num_heads") if args.dv else y)
     if 3 in outputs:
         scores = results[3] = np.empty((args.batch, args.heads, args.rows, args.scores_keys), a.dtype)

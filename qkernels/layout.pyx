@@ -29,6 +29,9 @@ cdef enum:
     GATHER_GRAIN = 1 << 19
     CAST_GRAIN = 1 << 17
 
+cdef object _OFFERED = frozenset(_conversion.DTYPES.values())
+cdef dict _TYPES = {dtype.type: dtype for dtype in _OFFERED}
+
 
 cdef bint _is_dense(cnp.ndarray a, int first, int last, int64_t innermost):
     """Do the axes first <= i < last lie as one axis of stride `innermost`?"""
@@ -93,43 +96,43 @@ def gather(data, indices, *, axis=0, out=None, threads=None):
     cdef cnp.ndarray a, index = _arrays.int_input(indices, func, "indices"), y
     cdef qk_gather_args args
     cdef int64_t bad
-    cdef int rank, ax, n
+    cdef int rank, ax, n, code
     cdef tuple shape, given
-    if not isinstance(data, np.ndarray) and hasattr(data, "take_rows"):
+    if not cnp.PyArray_Check(data) and hasattr(data, "take_rows"):
         if axis != 0:
             raise ValueError(f"{func}: axis: expected 0 for packed weights, got {axis}")
         return data.take_rows(indices) if out is None else data.take_rows(indices, out=out)
     if data is None:
         raise TypeError(f"{func}: data: expected an array, got None")
     a = data if isinstance(data, np.ndarray) else np.asarray(data)
-    if a.dtype.hasobject:
+    code = _arrays.dtype_code(a)
+    if code < 0 and a.dtype.hasobject:
         raise TypeError(f"{func}: data: expected a dtype without Python objects, got {a.dtype}")
     given = _arrays.shape_of(a)
-    rank = len(given)
+    rank = cnp.PyArray_NDIM(a)
     if not rank:
         raise ValueError(f"{func}: data: expected at least 1 dimension, got a 0-d array")
     ax = _arrays.normalize_axis(axis, rank, func)
     shape = given[:ax] + _arrays.shape_of(index) + given[ax + 1:]
-    y = _arrays.output_of(out, shape, a.dtype.newbyteorder("="), func)
+    y = _arrays.output_of(out, shape, a.dtype.newbyteorder("=") if code < 0 or not cnp.PyArray_ISNOTSWAPPED(a) else _arrays.numpy_dtype(code), func)
     if out is not None:
-        if np.may_share_memory(y, a):
-            raise ValueError(f"{func}: out: overlaps data")
+        _arrays.check_apart(y, a, func, "data")
         _arrays.check_overlap(y, index, False, func, "indices")
-    if not _is_dense(a, ax + 1, rank, a.dtype.itemsize) or not _is_dense(a, 0, ax, _innermost_stride(a, 0, ax)):
+    if not _is_dense(a, ax + 1, rank, cnp.PyArray_ITEMSIZE(a)) or not _is_dense(a, 0, ax, _innermost_stride(a, 0, ax)):
         a = np.ascontiguousarray(a)
-    args.size, args.row_stride, args.count = cnp.PyArray_DIM(a, ax), cnp.PyArray_STRIDE(a, ax), index.size
-    args.outer, args.outer_stride, args.block = 1, _innermost_stride(a, 0, ax), a.dtype.itemsize
-    for size in given[:ax]:
-        args.outer *= size
-    for size in given[ax + 1:]:
-        args.block *= size
+    args.size, args.row_stride, args.count = cnp.PyArray_DIM(a, ax), cnp.PyArray_STRIDE(a, ax), cnp.PyArray_SIZE(index)
+    args.outer, args.outer_stride, args.block = 1, _innermost_stride(a, 0, ax), cnp.PyArray_ITEMSIZE(a)
+    for n in range(ax):
+        args.outer *= cnp.PyArray_DIM(a, n)
+    for n in range(ax + 1, rank):
+        args.block *= cnp.PyArray_DIM(a, n)
     args.data, args.index, args.out = cnp.PyArray_BYTES(a), <int64_t *>cnp.PyArray_DATA(index), cnp.PyArray_BYTES(y)
     n = _arrays.worth(_arrays.num_threads(threads, func), args.outer * args.count * args.block, GATHER_GRAIN)
     with nogil:
         bad = qk_gather(n, &args)
     if bad >= 0:
         raise IndexError(f"{func}: indices: expected {-args.size} to {args.size - 1} for size {args.size} of axis {ax}, got {index.flat[bad]}")
-    if not a.dtype.isnative:
+    if not cnp.PyArray_ISNOTSWAPPED(a) or cnp.PyArray_TYPE(a) == cnp.NPY_VOID and not a.dtype.isnative:
         np.copyto(y, y.view(a.dtype))
     return y
 
@@ -192,17 +195,18 @@ def _cast(x, to, saturate, round_mode, out, threads, str func, str to_name):
     cdef qk_cast_args args
     cdef int n
     cdef str names = "bool, an integer type, float16, bfloat16, float32, float64 or a type of ml_dtypes that ONNX has"
-    if isinstance(to, (int, np.integer)) and not isinstance(to, bool):
+    if type(to) is type and to in _TYPES:
+        dtype = _TYPES[to]
+    elif isinstance(to, (int, np.integer)) and not isinstance(to, bool):
         dtype = _conversion.DTYPES.get(int(to))
     else:
         try:
             dtype = np.dtype(to).newbyteorder("=")
         except TypeError:
             dtype = None
-    offered = _conversion.DTYPES.values()
-    if to is None or dtype is None or dtype not in offered:  # np.dtype(None) is float64
+    if to is None or dtype is None or dtype not in _OFFERED:  # np.dtype(None) is float64
         raise TypeError(f"{func}: {to_name}: expected {names}, got {to}")
-    if a.dtype not in offered:
+    if _arrays.dtype_code(a) < 0 and a.dtype not in _OFFERED:
         raise TypeError(f"{func}: x: expected {names}, got {a.dtype}")
     if saturate not in (0, 1):
         raise ValueError(f"{func}: saturate: expected 0 or 1, got {saturate}")
@@ -220,7 +224,7 @@ def _cast(x, to, saturate, round_mode, out, threads, str func, str to_name):
     a = _arrays.contiguous(a)
     if out is not None:
         _arrays.check_overlap(y, a, args.x_dtype == args.y_dtype, func, "x")
-    args.x, args.y, args.n = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), a.size
+    args.x, args.y, args.n = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), cnp.PyArray_SIZE(a)
     if args.x != args.y and args.n:
         n = _arrays.worth(n, args.n, CAST_GRAIN)
         with nogil:

@@ -1,5 +1,6 @@
 """Products of float matrices: ai.onnx MatMul and Gemm, and a constant matrix prepared once."""
 cimport numpy as cnp
+from cpython.float cimport PyFloat_CheckExact
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 from posix.stdlib cimport posix_memalign
@@ -58,6 +59,8 @@ cdef int _run(qk_matmul_args *args, int threads, str func) except -1:
     return 0
 
 
+cdef int64_t _FIRST = 0  # the offset of the only batch
+
 _BY_NUMPY = tuple([np.dtype(t) for t in (np.float64, np.int32, np.int64, np.uint32, np.uint64)])
 _NAMES = "float32, float16, bfloat16, float64, int32, int64, uint32 or uint64"
 
@@ -111,7 +114,7 @@ def matmul(a, b, *, out=None, threads=None):
     if x.ndim == 0 or w.ndim == 0:
         raise ValueError(f"{func}: {'a' if x.ndim == 0 else 'b'}: expected at least 1 dimension, got a 0-d array")
     itemsize = x.itemsize
-    if not cnp.PyArray_ISALIGNED(w) or any([s % itemsize for s in (<object>w).strides]):
+    if not cnp.PyArray_ISCARRAY_RO(w) and (not cnp.PyArray_ISALIGNED(w) or any([s % itemsize for s in (<object>w).strides])):
         w = _arrays.contiguous(w.copy())
     a_shape, b_shape = _arrays.shape_of(x), _arrays.shape_of(w)
     a_vector, b_vector = len(a_shape) == 1, len(b_shape) == 1
@@ -122,17 +125,20 @@ def matmul(a, b, *, out=None, threads=None):
     if x.shape[x.ndim - 1] != w.shape[w.ndim - 2]:
         raise ValueError(f"{func}: b: expected shape ({'' if w.ndim == 2 else '..., '}{x.shape[x.ndim - 1]}, N) for a of shape {a_shape}, got {b_shape}")
     args.m, args.k, args.n = x.shape[x.ndim - 2], x.shape[x.ndim - 1], w.shape[w.ndim - 1]
-    a_lead, b_lead = _arrays.shape_of(x)[:x.ndim - 2], _arrays.shape_of(w)[:w.ndim - 2]
-    try:
-        lead = np.broadcast_shapes(a_lead, b_lead)
-    except ValueError:
-        raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
-    shape = lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,))
+    a_lead = () if x.ndim == 2 else _arrays.shape_of(x)[:x.ndim - 2]
+    b_lead = () if w.ndim == 2 else _arrays.shape_of(w)[:w.ndim - 2]
+    if not b_lead:
+        lead = a_lead
+    else:
+        try:
+            lead = np.broadcast_shapes(a_lead, b_lead)
+        except ValueError:
+            raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
+    shape = (args.m, args.n) if not (lead or a_vector or b_vector) else lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,))
     y = _arrays.output_of(out, shape, x.dtype, func)
     if out is not None:
         _arrays.check_overlap(y, x, False, func, "a")
-        if np.may_share_memory(y, w):
-            raise ValueError(f"{func}: out: overlaps b")
+        _arrays.check_apart(y, w, func, "b")
     if y.size == 0:
         return y
     if code < 0:
@@ -142,13 +148,15 @@ def matmul(a, b, *, out=None, threads=None):
     args.a_rows = x.size // args.k if args.k else 0
     # without batches in b, a's are rows
     if w.size == args.k * args.n and lead == a_lead:
-        args.m, lead, a_lead = args.m * int(np.prod(a_lead, dtype=np.int64)), (), ()
+        for size in a_lead:
+            args.m *= size
         w = w.reshape(args.k, args.n) if w.ndim > 2 else w
-        b_lead = ()
-    a_offsets = _offsets(a_lead, lead, [int(np.prod(a_lead[i + 1:], dtype=np.int64)) * args.m * args.k for i in range(len(a_lead))])
-    b_offsets = _offsets(b_lead, lead, [s // itemsize for s in (<object>w).strides[:len(b_lead)]])
-    args.batches = a_offsets.size
-    args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_offsets), <const int64_t *>cnp.PyArray_DATA(b_offsets)
+        args.batches, args.a_batch, args.b_batch = 1, &_FIRST, &_FIRST
+    else:
+        a_offsets = _offsets(a_lead, lead, [int(np.prod(a_lead[i + 1:], dtype=np.int64)) * args.m * args.k for i in range(len(a_lead))])
+        b_offsets = _offsets(b_lead, lead, [s // itemsize for s in (<object>w).strides[:len(b_lead)]])
+        args.batches = a_offsets.size
+        args.a_batch, args.b_batch = <const int64_t *>cnp.PyArray_DATA(a_offsets), <const int64_t *>cnp.PyArray_DATA(b_offsets)
     args.a, args.b, args.y, args.bias = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(y), NULL
     args.a_dtype = args.b_dtype = code
     args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2] // itemsize, w.strides[w.ndim - 1] // itemsize
@@ -167,9 +175,17 @@ cdef cnp.ndarray _gemm_operand(object x, object dtype, bint transposed, str func
         raise TypeError(f"{func}: {name}: expected dtype {_NAMES}, got {a.dtype}")
     if a.ndim != 2:
         raise ValueError(f"{func}: {name}: expected 2 dimensions, got shape {_arrays.shape_of(a)}")
-    if not cnp.PyArray_ISALIGNED(a) or a.strides[0] % a.itemsize or a.strides[1] % a.itemsize:
+    if not cnp.PyArray_ISALIGNED(a) or a.strides[0] % cnp.PyArray_ITEMSIZE(a) or a.strides[1] % cnp.PyArray_ITEMSIZE(a):
         a = _arrays.contiguous(a)
     return (<object>a).T if transposed else a
+
+
+cdef int _check_factor(object value, cnp.ndarray x, int code, str func, str name) except -1:
+    if not PyFloat_CheckExact(value) and (isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer))):
+        raise TypeError(f"{func}: {name}: expected a number, got {type(value).__name__}")
+    if code < 0 and x.dtype.kind in "iu" and not float(value).is_integer():
+        raise ValueError(f"{func}: {name}: expected a whole number for {x.dtype}, got {value}")
+    return 0
 
 
 def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, threads=None):
@@ -214,11 +230,8 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
         raise ValueError(f"{func}: b: expected K = {x.shape[1]} as a of shape {np.shape(a)} has, got shape {np.shape(b)}")
     args.m, args.k, args.n = x.shape[0], x.shape[1], w.shape[1]
     shape = (args.m, args.n)
-    for value, name in ((alpha, "alpha"), (beta, "beta")):
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
-            raise TypeError(f"{func}: {name}: expected a number, got {type(value).__name__}")
-        if x.dtype.kind in "iu" and not float(value).is_integer():
-            raise ValueError(f"{func}: {name}: expected a whole number for {x.dtype}, got {value}")
+    _check_factor(alpha, x, code, func, "alpha")
+    _check_factor(beta, x, code, func, "beta")
     if c is not None:
         z = _arrays.contiguous(_arrays.as_array(c, func, "c"))
         if z.dtype != x.dtype:
@@ -233,9 +246,10 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
             z = None
     y = _arrays.output_of(out, shape, x.dtype, func)
     if out is not None:
-        for value, name in ((a, "a"), (b, "b"), (c, "c")):
-            if value is not None and np.may_share_memory(y, value):
-                raise ValueError(f"{func}: out: overlaps {name}")
+        _arrays.check_apart(y, a, func, "a")
+        _arrays.check_apart(y, b, func, "b")
+        if c is not None:
+            _arrays.check_apart(y, c, func, "c")
     if not y.size:
         return y
     if code < 0:

@@ -19,7 +19,6 @@ cdef class PackedBlocks:
     cdef cnp.ndarray _empty(self, tuple shape, object dtype)
     cdef int _allocate(self, object n, object k, int bits, int64_t block_size, object scale_dtype, int zp_kind) except -1
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1
-    cdef int _narrow_scales(self) except -1
     cdef int _quantize(self, object weights, int bits, object block_size, int rounding, int zp_kind, object threads, str func) except -1
     cdef object _reordered(self, object a)
     cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name, object norm=*,

@@ -34,7 +34,7 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
         const int64_t *blocks
         int code_bits, zero_bits, flip
         int64_t code_column, code_k, scale_column, scale_block, zero_column, zero_block
-    int QK_ZP_DEFAULT, QK_ZP_U8, QK_ZP_F32, QK_SYMMETRIC_FULL, QK_SYMMETRIC_ABS, QK_ASYMMETRIC
+    int QK_ZP_DEFAULT, QK_ZP_U8, QK_ZP_F32, QK_SYMMETRIC_FULL, QK_SYMMETRIC_ABS, QK_ASYMMETRIC, QK_SCALES_ROUNDED
     int64_t qk_nbits_row_floats(int64_t k)
     int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
     void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
@@ -53,6 +53,7 @@ _CODES = {np.dtype(t): (bits, flip) for t, bits, flip in (
     (ml_dtypes.uint2, 2, 0), (ml_dtypes.int2, 2, 2), (ml_dtypes.uint4, 4, 0), (ml_dtypes.int4, 4, 8), (np.uint8, 8, 0), (np.int8, 8, 128))}
 
 ACTIVATIONS = ("f32", "int8", "int16")  # the index is the number of int8 digits
+cdef tuple _NAMES = ACTIVATIONS
 
 
 cdef int64_t _dimension(object value, str func, str name, int64_t least) except -1:
@@ -64,9 +65,23 @@ cdef int64_t _dimension(object value, str func, str name, int64_t least) except 
 
 
 cdef int _activations(object name, str func) except -1:
+    cdef int digits
+    for digits in range(3):
+        if name is _NAMES[digits]:
+            return digits
     if name not in ACTIVATIONS:
         raise ValueError(f"{func}: activations: expected one of {', '.join(ACTIVATIONS)}, got {name!r}")
     return ACTIVATIONS.index(name)
+
+
+cdef cnp.ndarray _narrow(cnp.ndarray scales):
+    """Contiguous float32 scales in 16 bits where that loses nothing: those of weights born in bfloat16."""
+    if _arrays.dtype_code(scales) != _arrays.F32:
+        return scales
+    halves = (<object>scales).reshape(-1).view(np.uint16).reshape(-1, 2)
+    if halves[:4096, 0].any() or halves[:, 0].any():  # most show it at once
+        return scales
+    return halves[:, 1].copy().view(ml_dtypes.bfloat16).reshape(_arrays.shape_of(scales))
 
 
 cdef class PackedBlocks:
@@ -100,20 +115,10 @@ cdef class PackedBlocks:
         self.w.scale_dtype = _arrays.dtype_code(scales)
         return 0
 
-    cdef int _narrow_scales(self) except -1:
-        """Keep float32 scales in 16 bits where that loses nothing: those of weights born in bfloat16."""
-        scales = self._buffers[1]
-        narrow = scales.astype(ml_dtypes.bfloat16)
-        if (narrow.astype(np.float32).view(np.uint32) == scales.view(np.uint32)).all():
-            packed = self._empty(scales.shape, ml_dtypes.bfloat16)
-            packed[...] = narrow
-            self._set_buffers(self._buffers[0], packed, self._buffers[2])
-        return 0
-
     cdef int _quantize(self, object weights, int bits, object block_size, int rounding, int zp_kind, object threads, str func) except -1:
         cdef list arrays = list(weights) if isinstance(weights, (list, tuple)) else [weights]
         cdef qk_nbits_part parts[16]
-        cdef cnp.ndarray a
+        cdef cnp.ndarray a, scales, packed
         cdef int i, code = -1, bad, n_threads = _arrays.num_threads(threads, func)
         cdef object n = 0, k = 0
         if not 1 <= len(arrays) <= 16:
@@ -128,13 +133,23 @@ cdef class PackedBlocks:
             code, k = _arrays.dtype_code(a), a.shape[1]
             n += a.shape[0]
             parts[i].rows, parts[i].n = cnp.PyArray_DATA(a), a.shape[0]
-        self._allocate(n, k, bits, max(32, k) if block_size is None else block_size, np.float32, zp_kind)
+        # a power of two below a bfloat16 is one, unless it is subnormal
+        likely = ml_dtypes.bfloat16 if code == _arrays.BF16 and rounding == QK_SYMMETRIC_FULL else np.float32
+        self._allocate(n, k, bits, max(32, k) if block_size is None else block_size, likely, zp_kind)
         n_threads = _arrays.worth(n_threads, self.w.n * self.w.k, GRAIN)
         with nogil:
             bad = qk_nbits_quantize(_runtime.isa(), n_threads, &self.w, parts, code, rounding)
+        if bad == QK_SCALES_ROUNDED:
+            self._set_buffers(self._buffers[0], _arrays.aligned_empty(_arrays.shape_of(self._buffers[1]), np.float32), self._buffers[2])
+            with nogil:
+                bad = qk_nbits_quantize(_runtime.isa(), n_threads, &self.w, parts, code, rounding)
         if bad:
             raise ValueError(f"{func}: w: expected finite weights, got an infinity or a NaN")
-        self._narrow_scales()
+        scales = _narrow(self._buffers[1])
+        if scales is not self._buffers[1]:
+            packed = self._empty(_arrays.shape_of(scales), ml_dtypes.bfloat16)
+            (<object>packed)[...] = scales
+            self._set_buffers(self._buffers[0], packed, self._buffers[2])
         return 0
 
     cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name, object norm=None,
@@ -329,7 +344,7 @@ cdef class PackedNBits(PackedBlocks):
             raise TypeError(f"{func}: b: expected dtype uint8, got {codes.dtype}")
         codes = _arrays.contiguous(codes)
         _arrays.check_shape(codes, (n, blocks, block_size * bits // 8), func, "b")
-        s = _flat_or_rows(_arrays.float_input(scales, _arrays.FLOATS, func, "scales"), n, blocks, func, "scales")
+        s = _narrow(_flat_or_rows(_arrays.float_input(scales, _arrays.FLOATS, func, "scales"), n, blocks, func, "scales"))
         if zero_points is not None:
             z = _arrays.as_array(zero_points, func, "zero_points")
             if z.dtype == np.uint8:
@@ -363,8 +378,6 @@ cdef class PackedNBits(PackedBlocks):
         n_threads = _arrays.worth(n_threads, self.w.n * self.w.k, GRAIN)
         with nogil:
             qk_nbits_pack(n_threads, &self.w, source)
-        if self.w.scale_dtype == _arrays.F32:
-            self._narrow_scales()
         return 0
 
     @staticmethod
@@ -457,6 +470,7 @@ cdef class PackedNBits(PackedBlocks):
         if per_output:
             expected = (n,)
         _arrays.check_shape(s, expected, func, "scales")
+        s = _narrow(s)
         if zero_points is None:
             z = np.zeros(s.size, np.uint8)
         else:

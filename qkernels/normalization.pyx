@@ -230,6 +230,15 @@ def simplified_layer_normalization(x, scale, *, axis=-1, epsilon=1e-5, stash_typ
     return _arrays.pick(results, outputs)
 
 
+cdef int _check_skip_overlaps(cnp.ndarray y, cnp.ndarray a, cnp.ndarray b, cnp.ndarray g, cnp.ndarray c, str func, str name) except -1:
+    _arrays.check_overlap(y, a, True, func, "x", name)
+    _arrays.check_overlap(y, b, True, func, "skip", name)
+    _arrays.check_overlap(y, g, False, func, "gamma", name)
+    if c is not None:
+        _arrays.check_overlap(y, c, False, func, "bias", name)
+    return 0
+
+
 def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e-12, outputs=(0,), out=None, sum_out=None, threads=None):
     """Residual sum and RMS normalization in one pass: ``s = x + skip + bias; y = s / sqrt(mean(s**2) + epsilon) * gamma``.
 
@@ -271,8 +280,10 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
     cdef str func = "skip_simplified_layer_normalization"
     cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), b, g, c = None, y = None, s = None
     cdef int code = _arrays.dtype_code(a)
-    cdef tuple shape = _arrays.shape_of(a)
+    cdef tuple shape = _arrays.shape_of(a), row
     cdef qk_rms_args args
+    cdef bint[4] wanted
+    cdef int i
     cdef object inv = None
     outputs = _arrays.check_outputs(outputs, (0, 1, 2, 3), func)
     if len(shape) not in (2, 3):
@@ -283,33 +294,34 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
             raise ValueError(f"{func}: skip: expected shape {shape}, got {_arrays.shape_of(b)}")
         b = _arrays.contiguous(np.broadcast_to(b, shape))
     g = _arrays.same_float_input(gamma, code, func, "gamma")
-    _arrays.check_shape(g, shape[len(shape) - 1:], func, "gamma")
+    row = shape[len(shape) - 1:]
+    _arrays.check_shape(g, row, func, "gamma")
     args.bias = NULL
     if bias is not None:
         c = _arrays.same_float_input(bias, code, func, "bias")
-        _arrays.check_shape(c, shape[len(shape) - 1:], func, "bias")
+        _arrays.check_shape(c, row, func, "bias")
         args.bias = cnp.PyArray_DATA(c)
-    for wanted, given, name in ((0, out, "out"), (3, sum_out, "sum_out")):
-        if given is not None and wanted not in outputs:
-            raise ValueError(f"{func}: {name}: output {wanted} is not among outputs={outputs}")
+    for i in range(4):
+        wanted[i] = i in outputs
+    if out is not None and not wanted[0]:
+        raise ValueError(f"{func}: out: output 0 is not among outputs={outputs}")
+    if sum_out is not None and not wanted[3]:
+        raise ValueError(f"{func}: sum_out: output 3 is not among outputs={outputs}")
     args.y = args.sum = NULL
     args.inv = NULL
-    if 0 in outputs:
+    if wanted[0]:
         y = _arrays.output(out, shape, code, func)
         args.y = cnp.PyArray_DATA(y)
-    if 3 in outputs:
+    if wanted[3]:
         s = _arrays.output(sum_out, shape, code, func, "sum_out")
         args.sum = cnp.PyArray_DATA(s)
-    for given, name in ((out, "out"), (sum_out, "sum_out")):
-        if given is not None:
-            _arrays.check_overlap(given, a, True, func, "x", name)
-            _arrays.check_overlap(given, b, True, func, "skip", name)
-            _arrays.check_overlap(given, g, False, func, "gamma", name)
-            if c is not None:
-                _arrays.check_overlap(given, c, False, func, "bias", name)
-    if out is not None and sum_out is not None:
-        _arrays.check_overlap(y, s, False, func, "sum_out")
-    if 2 in outputs:
+    if out is not None:
+        _check_skip_overlaps(y, a, b, g, c, func, "out")
+    if sum_out is not None:
+        _check_skip_overlaps(s, a, b, g, c, func, "sum_out")
+        if out is not None:
+            _arrays.check_overlap(y, s, False, func, "sum_out")
+    if wanted[2]:
         inv = np.empty(shape[:len(shape) - 1] + (1,), np.float32)
         args.inv = <float *>cnp.PyArray_DATA(inv)
     args.n = shape[len(shape) - 1]
@@ -319,10 +331,14 @@ def skip_simplified_layer_normalization(x, skip, gamma, bias=None, *, epsilon=1e
     args.epsilon = _epsilon(epsilon, func)
     args.scale_step = 0
     mean = None
-    if 1 in outputs:  # before the kernel, whose outputs may be x and skip
+    if wanted[1]:  # before the kernel, whose outputs may be x and skip
         total = a.astype(np.float32) + b.astype(np.float32)
         mean = reduce_mean(total if c is None else total + c.astype(np.float32), [len(shape) - 1], threads=threads)
     _run(&args, _arrays.num_threads(threads, func))
+    if not wanted[1] and not wanted[2] and wanted[0]:  # as decoders ask
+        if not wanted[3]:
+            return y
+        return (y, s) if outputs[0] == 0 else (s, y)
     return _arrays.pick({0: y, 1: mean, 2: inv, 3: s}, outputs)
 
 
@@ -379,10 +395,11 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     array([[-1., 12.]], dtype=float32)
     """
     cdef str func = "layer_normalization"
-    cdef cnp.ndarray a = _number(x, func, "x"), s, b = None, y, mean, inv
+    cdef cnp.ndarray a = _number(x, func, "x"), s, b = None, y = None, mean = None, inv = None
     cdef qk_layer_norm_args args
-    cdef tuple shape = _arrays.shape_of(a), normalized, statistics
-    cdef int first, n = _arrays.num_threads(threads, func)
+    cdef bint[3] wanted
+    cdef tuple shape = _arrays.shape_of(a), normalized
+    cdef int i, first, n = _arrays.num_threads(threads, func)
     if stash_type not in (1, 16):
         raise ValueError(f"{func}: stash_type: expected 1 (float32) or 16 (bfloat16), got {stash_type}")
     dtype = np.float32 if stash_type == 1 else ml_dtypes.bfloat16
@@ -394,7 +411,6 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     first = _arrays.normalize_axis(axis, len(shape), func)
     normalized = shape[first:]
     args.epsilon = _epsilon(epsilon, func)
-    results = {}
     s = _affine(_number(scale, func, "scale"), shape, normalized, func, "scale")
     if bias is not None:
         b = _affine(_number(bias, func, "bias"), shape, normalized, func, "bias")
@@ -413,31 +429,32 @@ def layer_normalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_typ
     args.bias_step = args.bias_dtype = 0
     if b is not None:
         args.bias, args.bias_dtype = cnp.PyArray_DATA(b), _arrays.dtype_code(b)
-        args.bias_step = args.n if _arrays.shape_of(b) != normalized else 0
-    if 0 in outputs:
-        results[0] = y = _arrays.output(out, shape, _arrays.dtype_code(a), func)
+        args.bias_step = 0 if _arrays.has_shape(b, normalized) else args.n
+    for i in range(3):
+        wanted[i] = i in outputs
+    if wanted[0]:
+        y = _arrays.output(out, shape, _arrays.dtype_code(a), func)
         args.y = cnp.PyArray_DATA(y)
     if out is not None:
         _arrays.check_overlap(y, a, True, func, "x")
         _arrays.check_overlap(y, s, False, func, "scale")
         if bias is not None:
             _arrays.check_overlap(y, b, False, func, "bias")
-    statistics = shape[:first] + (1,) * len(normalized)
-    if 1 in outputs:
-        results[1] = mean = np.zeros(statistics, np.float32)
+    if wanted[1]:
+        mean = np.zeros(shape[:first] + (1,) * len(normalized), np.float32)
         args.mean = <float *>cnp.PyArray_DATA(mean)
-    if 2 in outputs:
-        results[2] = inv = np.zeros(statistics, np.float32)
+    if wanted[2]:
+        inv = np.zeros(shape[:first] + (1,) * len(normalized), np.float32)
         args.inv = <float *>cnp.PyArray_DATA(inv)
     args.x, args.scale = cnp.PyArray_DATA(a), cnp.PyArray_DATA(s)
     args.x_dtype, args.scale_dtype = _arrays.dtype_code(a), _arrays.dtype_code(s)
-    n = _arrays.worth(n, a.size, GRAIN)
+    n = _arrays.worth(n, cnp.PyArray_SIZE(a), GRAIN)
     if args.rows:
         if n > args.rows:
             n = <int>args.rows
         with nogil:
             qk_layer_norm(_runtime.isa(), n, &args)
-    for i in (1, 2):
-        if i in results:
-            results[i] = results[i].astype(dtype, copy=False)
-    return _arrays.pick(results, outputs)
+    if not wanted[1] and not wanted[2]:
+        return y
+    results = {i: one.astype(dtype, copy=False) for i, one in ((1, mean), (2, inv)) if one is not None}
+    return _arrays.pick(results | {0: y}, outputs)

@@ -1,6 +1,8 @@
 """Linear quantization: ai.onnx QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear, MatMulInteger and QLinearMatMul,
 com.microsoft GatherBlockQuantized; 4-bit bytes."""
+cimport cython
 cimport numpy as cnp
+from libc.math cimport isinf, rintf
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from posix.stdlib cimport posix_memalign
@@ -61,11 +63,14 @@ _CODES = {np.dtype(t): code for t, code in (
     (ml_dtypes.uint4, QK_U4), (ml_dtypes.int2, QK_I2), (ml_dtypes.uint2, QK_U2))}
 _QUANTIZED = tuple([t for t in _CODES if t != np.int32]) + _SMALL_FLOATS
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+_INT32 = np.dtype(np.int32)
 
 
 cdef object _dtype_of(object value, tuple offered, str func, str name):
     """The dtype that an attribute names as a dtype or as an onnx.TensorProto.DataType; None for None and 0."""
-    if value is None or isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == 0:
+    if value is None or type(value) is int and value == 0:
+        return None
+    if isinstance(value, np.integer) and value == 0:
         return None
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         dtype = _conversion.DTYPES.get(int(value))
@@ -124,9 +129,9 @@ cdef int _lay_out(qk_linear_args *args, tuple shape, tuple scale_shape, object a
 
 cdef cnp.ndarray _scale_input(object scale, str func, str name):
     cdef cnp.ndarray s = _arrays.as_array(scale, func, name)
-    if s.dtype == _E8M0:
-        return _conversion.table_values(s)
-    if s.dtype not in _FLOATS:
+    if _arrays.dtype_code(s) < 0:
+        if s.dtype == _E8M0:
+            return _conversion.table_values(s)
         raise TypeError(f"{func}: {name}: expected dtype float32, float16, bfloat16 or float8_e8m0fnu, got {s.dtype}")
     return _arrays.contiguous(s)
 
@@ -200,7 +205,7 @@ def dequantize_linear(x, x_scale, x_zero_point=None, *, axis=1, block_size=0, ou
     _lay_out(&args, _arrays.shape_of(a), _arrays.shape_of(s), axis, block_size, func, "x_scale")
     if x_zero_point is not None:
         z = _zero_input(x_zero_point, dtype, s, func, "x_zero_point", "x_scale")
-        if dtype == np.int32 and z.any():
+        if dtype == _INT32 and z.any():
             raise ValueError(f"{func}: x_zero_point: expected 0 for int32, got {z[z != 0].flat[0]}")
     y = _arrays.output_of(out, _arrays.shape_of(a), result, func)
     if out is not None:
@@ -274,7 +279,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), s, z = None, y, values
     cdef qk_linear_args args
     cdef int n_threads = _arrays.num_threads(threads, func)
-    if a.dtype not in _FLOATS and a.dtype != np.int32:
+    if _arrays.dtype_code(a) < 0 and cnp.PyArray_TYPE(a) != cnp.NPY_INT32:
         raise TypeError(f"{func}: x: expected dtype float32, float16, bfloat16 or int32, got {a.dtype}")
     if saturate not in (0, 1):
         raise ValueError(f"{func}: saturate: expected 0 or 1, got {saturate}")
@@ -289,7 +294,7 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
         result = given
     elif result is None:
         result = np.dtype(np.uint8)
-    if getattr(y_scale, "dtype", None) == np.int32:
+    if getattr(y_scale, "dtype", None) == _INT32:
         if division is None:  # quotients of integers: exact enough in float64, then as values already divided
             s = np.asarray(y_scale)
             _lay_out(&args, _arrays.shape_of(a), _arrays.shape_of(s), axis, block_size, func, "y_scale")
@@ -307,9 +312,8 @@ def quantize_linear(x, y_scale, y_zero_point=None, *, axis=1, saturate=1, block_
         _arrays.check_overlap(y, s, False, func, "y_scale")
         if z is not None:
             _arrays.check_overlap(y, z, False, func, "y_zero_point")
-        if np.may_share_memory(y, a):
-            raise ValueError(f"{func}: out: overlaps x")
-    if a.dtype == np.int32:
+        _arrays.check_apart(y, a, func, "x")
+    if cnp.PyArray_TYPE(a) == cnp.NPY_INT32:
         a = a.astype(np.float32)
     a = _arrays.contiguous(a)
     if not y.size:
@@ -342,6 +346,18 @@ cdef object _divide_by_integers(cnp.ndarray a, cnp.ndarray s, object zero, objec
         quotient = np.clip(quotient, -2.0**24, 2.0**24) if result in _CODES else quotient
     return quantize_linear(quotient.astype(np.float32), np.ones(_arrays.shape_of(s), np.float32), zero, axis=axis, block_size=block_size,
                            output_dtype=result, saturate=saturate, out=out, threads=threads)
+
+
+@cython.cdivision(True)
+cdef void _parameters(float low, float high, float *scale, uint8_t *zero_point) noexcept nogil:
+    """Scale and zero point of DynamicQuantizeLinear for a range that contains 0."""
+    cdef float step = (high - low) / <float>255, zero
+    if isinf(step) and not isinf(low) and not isinf(high):
+        step = high / <float>255 - low / <float>255
+    if step == 0:
+        step = 1
+    zero = -low / step  # no number for an infinite range, which then has zero point 0
+    scale[0], zero_point[0] = step, <uint8_t>rintf(zero if zero < 255 else 255) if zero > 0 else 0
 
 
 def dynamic_quantize_linear(x, *, threads=None):
@@ -382,18 +398,11 @@ def dynamic_quantize_linear(x, *, threads=None):
     cdef const float *data = <const float *>cnp.PyArray_DATA(a)
     cdef int64_t n = a.size
     cdef float smallest, largest
+    cdef cnp.ndarray scale, zero_point
     with nogil:
         qk_range(_runtime.isa(), n_threads, data, n, &smallest, &largest)
-    low, high, steps = np.float32(smallest), np.float32(largest), np.float32(255)
-    with np.errstate(all="ignore"):
-        scale = (high - low) / steps
-        if np.isinf(scale) and np.isfinite(low) and np.isfinite(high):
-            scale = high / steps - low / steps
-        if scale == 0:
-            scale = np.float32(1)
-        zero = np.rint(np.clip(-low / scale, 0, 255))
-    zero_point = np.array(zero if zero == zero else 0, np.uint8)
-    scale = np.array(scale, np.float32)
+    scale, zero_point = np.empty((), np.float32), np.empty((), np.uint8)
+    _parameters(smallest, largest, <float *>cnp.PyArray_DATA(scale), <uint8_t *>cnp.PyArray_DATA(zero_point))
     return quantize_linear(a, scale, zero_point, threads=threads), scale, zero_point
 
 

@@ -73,47 +73,55 @@ cdef object _with_numpy(int op, cnp.ndarray x, tuple axes, bint keepdims):
 
 cdef object _reduce(int op, object x, object axes, object keepdims, object noop_with_empty_axes, object out, object threads, str func):
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), y
-    cdef tuple shape = _arrays.shape_of(a), reduced, kept, result, order
+    cdef tuple shape = _arrays.shape_of(a), reduced
+    cdef list result = []
     cdef qk_reduction_args args
-    cdef int rank = len(shape), code = _arrays.dtype_code(a), n = _arrays.num_threads(threads, func)
-    others = _COMPARED if op == QK_MAX else _SUMMED
-    if code < 0 and a.dtype not in others:
+    cdef bint is_reduced[64]
+    cdef bint keep = bool(keepdims)
+    cdef int i, rank = cnp.PyArray_NDIM(a), code = _arrays.dtype_code(a), n = _arrays.num_threads(threads, func), runs = 0
+    if code < 0 and a.dtype not in (_COMPARED if op == QK_MAX else _SUMMED):
+        others = _COMPARED if op == QK_MAX else _SUMMED
         raise TypeError(f"{func}: x: expected dtype float32, float16, bfloat16, {', '.join(map(str, others))}, got {a.dtype}")
     reduced = _axes(axes, rank, noop_with_empty_axes, func)
     if reduced is None:
         y = _arrays.output_of(out, shape, a.dtype, func)
-        y[...] = a
+        (<object>y)[...] = a
         return y
-    kept = tuple([i for i in range(rank) if i not in reduced])
-    result = tuple([1 if i in reduced else size for i, size in enumerate(shape) if keepdims or i not in reduced])
-    y = _arrays.output_of(out, result, a.dtype, func)
-    if out is not None:
-        if cnp.PyArray_ISCARRAY_RO(a):
-            _arrays.check_overlap(y, a, False, func, "x")
-        elif np.may_share_memory(y, a):
-            raise ValueError(f"{func}: out: overlaps x")
-    if code < 0:
-        y[...] = _with_numpy(op, a, reduced, bool(keepdims))
-        return y
-    args.n = args.inner = 1
+    for i in range(rank):
+        is_reduced[i] = False
     for i in reduced:
-        args.n *= shape[i]
+        is_reduced[i] = True
+    args.n = args.inner = 1
+    for i in range(rank):
+        if not is_reduced[i]:
+            result.append(shape[i])
+        else:
+            args.n *= cnp.PyArray_DIM(a, i)
+            if keep:
+                result.append(1)
+        runs += not i or is_reduced[i] != is_reduced[i - 1]
+    y = _arrays.output_of(out, tuple(result), a.dtype if code < 0 else _arrays.numpy_dtype(code), func)
+    if out is not None:
+        _arrays.check_apart(y, a, func, "x")
+    if code < 0:
+        (<object>y)[...] = _with_numpy(op, a, reduced, keep)
+        return y
     if not args.n:
-        y[...] = (0.0, np.nan, -np.inf)[op]
+        (<object>y)[...] = (0.0, np.nan, -np.inf)[op]
         return y
     if not cnp.PyArray_SIZE(y):
         return y
-    if kept and (reduced and max(kept) > reduced[len(reduced) - 1]) and reduced[len(reduced) - 1] - reduced[0] == len(reduced) - 1:
-        for i in range(reduced[len(reduced) - 1] + 1, rank):  # neighbours within: columns
-            args.inner *= shape[i]
-    else:
-        order = kept + reduced
-        if order != tuple(range(rank)):
-            a = a.transpose(order)
+    if rank and not is_reduced[rank - 1] and reduced and runs == 2 + (not is_reduced[0]):  # neighbours within: columns
+        for i in range(reduced[len(reduced) - 1] + 1, rank):
+            args.inner *= cnp.PyArray_DIM(a, i)
+    elif runs > 2 or runs == 2 and is_reduced[0]:
+        a = a.transpose([i for i in range(rank) if not is_reduced[i]] + list(reduced))
     a = _arrays.contiguous(a)
     args.outer = cnp.PyArray_SIZE(y) // args.inner
     args.x, args.y, args.op, args.dtype = cnp.PyArray_DATA(a), cnp.PyArray_DATA(y), op, code
-    n = min(_arrays.worth(n, cnp.PyArray_SIZE(a), GRAIN), qk_reduction_units(&args))
+    n = _arrays.worth(n, cnp.PyArray_SIZE(a), GRAIN)
+    if n > 1 and n > qk_reduction_units(&args):
+        n = <int>qk_reduction_units(&args)
     with nogil:
         qk_reduction(_runtime.isa(), n, &args)
     return y

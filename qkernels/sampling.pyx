@@ -82,23 +82,23 @@ def argmax(x, *, axis=0, keepdims=1, select_last_index=0, threads=None):
     cdef cnp.ndarray a = _arrays.as_array(x, "argmax", "x"), y
     cdef qk_argmax_args args
     cdef tuple shape = _arrays.shape_of(a)
-    cdef int n
+    cdef int n, at, rank = len(shape)
     if not shape:
         raise ValueError("argmax: x: expected at least 1 dimension, got a 0-d array")
-    axis = _arrays.normalize_axis(axis, len(shape), "argmax")
-    if axis != len(shape) - 1:
-        a = np.moveaxis(a, axis, -1)
-    through_numpy = a.dtype.kind in "iu" or a.dtype == np.float64
+    at = _arrays.normalize_axis(axis, rank, "argmax")
+    if at != rank - 1:
+        a = a.transpose([i for i in range(rank) if i != at] + [at])
+    through_numpy = _arrays.dtype_code(a) < 0 and (a.dtype.kind in "iu" or a.dtype == np.float64)
     if not through_numpy:
         a = _arrays.float_input(a, _arrays.FLOATS, "argmax", "x")
-    args.n = shape[axis]
+    args.n = shape[at]
     if args.n == 0:
-        raise ValueError(f"argmax: x: expected at least 1 element along axis {axis}, got shape {shape}")
+        raise ValueError(f"argmax: x: expected at least 1 element along axis {at}, got shape {shape}")
     if through_numpy:
         _arrays.num_threads(threads, "argmax")
-        y = np.asarray(args.n - 1 - a[..., ::-1].argmax(-1) if select_last_index else a.argmax(-1))
-        return np.expand_dims(y, axis) if keepdims else y
-    y = np.empty(_arrays.shape_of(a)[:len(shape) - 1], np.int64)
+        y = np.asarray(args.n - 1 - (<object>a)[..., ::-1].argmax(-1) if select_last_index else (<object>a).argmax(-1))
+        return np.expand_dims(y, at) if keepdims else y
+    y = np.empty(shape[:at] + ((1,) if keepdims else ()) + shape[at + 1:], np.int64)
     args.x, args.y, args.rows = cnp.PyArray_DATA(a), <int64_t *>cnp.PyArray_DATA(y), y.size
     args.dtype, args.select_last = _arrays.dtype_code(a), bool(select_last_index)
     n = _arrays.worth(_arrays.num_threads(threads, "argmax"), args.rows * args.n, GRAIN)
@@ -107,7 +107,7 @@ def argmax(x, *, axis=0, keepdims=1, select_last_index=0, threads=None):
             n = <int>args.rows
         with nogil:
             qk_argmax(_runtime.isa(), n, &args)
-    return np.expand_dims(y, axis) if keepdims else y
+    return y
 
 
 cdef double _real(object value, str name, double low, double high) except? -1:

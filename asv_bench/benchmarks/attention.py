@@ -3,7 +3,7 @@ import numpy as np
 
 import qkernels
 
-from .common import DTYPES, QWEN3, Compared, assert_tier, normal, onnxruntime_node, peer, seconds
+from .common import DTYPES, QWEN3, Compared, assert_tier, giga_macs_per_second, normal, onnxruntime_node, peer, seconds
 
 
 class Attention:
@@ -43,8 +43,17 @@ class Attention:
             self.call = onnxruntime_node("com.microsoft", "GroupQueryAttention", node, outputs=3, num_heads=m.heads, kv_num_heads=m.kv_heads)
         self.call()
 
+        self.macs = 2 * m.heads * m.head_size, rows, keys - (rows - 1) / 2
+
     def time_attention(self, shape, model, who):
         self.call()
+
+    def peakmem_attention(self, shape, model, who):
+        self.call()
+
+    def track_giga_macs_per_second(self, shape, model, who):
+        return giga_macs_per_second(self.call, *self.macs)
+    track_giga_macs_per_second.unit = "GMAC/s"
 
 
 class GroupQueryAttention(Compared):
@@ -88,7 +97,7 @@ class _Layers:
     def fill(self, model, context, dtype, layers, rows):
         m = QWEN3[model]
         assert_tier("attention")
-        cache = qkernels.KVCache(layers, m.kv_heads, m.head_size, capacity=context + rows, dtype=DTYPES[dtype])
+        cache = qkernels.KVCache(layers, m.kv_heads, m.head_size, capacity=context + rows, dtype=DTYPES.get(dtype, dtype))
         new = normal(context, m.kv_heads, m.head_size)
         for layer in range(layers):
             cache.append(layer, new, new)
@@ -101,7 +110,8 @@ class _Layers:
         def step():
             for layer in range(layers):
                 qkernels.cached_attention(cache, layer, qkv, **options)
-        self.step, self.nbytes = step, 2 * layers * (context + rows) * m.kv_heads * m.head_size * cache.dtype.itemsize
+        per_head = m.head_size * cache.dtype.itemsize + (4 if dtype == "int8" else 0)  # a scale
+        self.step, self.nbytes = step, 2 * layers * (context + rows) * m.kv_heads * per_head
         self.products = 2 * layers * m.heads * m.head_size * rows * (context + (rows + 1) / 2)
         step()
 
@@ -110,13 +120,16 @@ class CachedDecode(_Layers):
     """One token through all layers, so that keys and values come from memory: norm, rotation, append, attention."""
 
     kernels = ("cached_attention",)
-    params = [[16, 1024, 4096], list(QWEN3), list(DTYPES)]
+    params = [[16, 1024, 4096], list(QWEN3), [*DTYPES, "int8"]]
     param_names = ["context", "model", "dtype"]
 
     def setup(self, context, model, dtype):
         self.fill(model, context, dtype, QWEN3[model].layers, 1)
 
     def time_step(self, context, model, dtype):
+        self.step()
+
+    def peakmem_step(self, context, model, dtype):
         self.step()
 
     def track_gigabytes_per_second(self, context, model, dtype):
@@ -135,6 +148,9 @@ class CachedPrefill(_Layers):
         self.fill(model, context, dtype, 1, 512)
 
     def time_step(self, context, model, dtype):
+        self.step()
+
+    def peakmem_step(self, context, model, dtype):
         self.step()
 
     def track_giga_macs_per_second(self, context, model, dtype):

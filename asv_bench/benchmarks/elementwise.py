@@ -49,9 +49,8 @@ class Elementwise(common.Compared):
     def onnxruntime(self, function, *parameters):
         arrays = arrays_for(function, *parameters)
         if function in ("silu", "silu_mul"):  # QuickGelu is its fastest form; the product is a node of its own there
-            if function == "silu_mul":
-                raise NotImplementedError("ONNX Runtime has no fused node")
-            return onnxruntime_node("com.microsoft", "QuickGelu", {"a": arrays[0]}, bound=True, alpha=1.0)
+            then = {"then": ("Mul", "b")} if function == "silu_mul" else {}
+            return onnxruntime_node("com.microsoft", "QuickGelu", dict(zip("ab", arrays, strict=False)), bound=True, alpha=1.0, **then)
         return onnxruntime_node("", function.capitalize(), dict(zip("ab", arrays, strict=False)), opset=20, bound=True)
 
 

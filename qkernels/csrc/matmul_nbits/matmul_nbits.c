@@ -66,6 +66,35 @@ static int64_t block_at(const qk_nbits *w, int64_t column, int64_t block)
 
 static uint8_t element(const uint8_t *p, int64_t at, int bits) { return bits == 8 ? p[at] : (uint8_t)(p[at * bits / 8] >> (at * bits & 7)); }
 
+/* The part of pack for columns whose codes lie along K in whole bytes: a tile at a time. Returns how many k are done. */
+static int64_t pack_tiles(const qk_nbits *w, const qk_nbits_source *s, int64_t column)
+{
+    int64_t bytes = QK_TILE * w->bits / 8, tiles = w->k / QK_TILE;
+    if (w->bits == 2 || s->code_bits != w->bits || s->code_k != 1 || s->order || s->code_column * w->bits % 8)
+        return 0;
+    const uint8_t *from = s->codes + column * s->code_column * w->bits / 8;
+    uint8_t *to = w->tiles + column / QK_COLUMNS * w->k_tiles * 64 * w->bits + 4 * (column % QK_COLUMNS);
+    uint64_t flip = (uint64_t)s->flip * (w->bits == 4 ? 0x1111111111111111 : 0x0101010101010101), low = 0x0F0F0F0F0F0F0F0F;
+    for (int64_t t = 0; t < tiles; t++, from += bytes, to += 64 * w->bits) {
+        uint64_t q[4];
+        uint8_t out[32];
+        memcpy(q, from, (size_t)bytes);
+        if (w->bits == 8)
+            for (int i = 0; i < 4; i++)
+                q[i] ^= flip;
+        else { /* of codes 2 j and 2 j + 1 in a byte to j and j + 16 */
+            uint64_t even = ((q[0] ^ flip) & low) | ((q[1] ^ flip) & low) << 4, odd = ((q[0] ^ flip) >> 4 & low) | ((q[1] ^ flip) & ~low);
+            for (int i = 0; i < 8; i++) {
+                out[2 * i] = (uint8_t)(even >> 8 * i);
+                out[2 * i + 1] = (uint8_t)(odd >> 8 * i);
+            }
+        }
+        for (int g = 0; g < w->bits; g++)
+            memcpy(to + 64 * g, (w->bits == 8 ? (const uint8_t *)q : out) + 4 * g, 4);
+    }
+    return tiles * QK_TILE;
+}
+
 void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *s)
 {
     int64_t blocks = qk_ceil_div(w->k, w->block_size), tile_bytes = 64 * w->bits, size = qk_itemsize(w->scale_dtype);
@@ -78,7 +107,10 @@ void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *s)
         memset((char *)w->scales + group * w->blocks * QK_COLUMNS * size, 0, (size_t)(w->blocks * QK_COLUMNS * size));
         if (w->zp_kind)
             memset((char *)w->zero_points + group * w->blocks * QK_COLUMNS * zero_size, 0, (size_t)(w->blocks * QK_COLUMNS * zero_size));
-        for (int64_t k = 0; k < w->k; k++) {
+        int64_t done = 0;
+        for (int64_t column = first; column < last; column++)
+            done = pack_tiles(w, s, column);
+        for (int64_t k = done; k < w->k; k++) {
             int shift;
             int64_t from = s->order ? s->order[k] : k;
             uint8_t *at = w->tiles + code_at(w, first, k, &shift);

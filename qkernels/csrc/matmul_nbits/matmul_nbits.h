@@ -27,6 +27,7 @@ enum { QK_COLUMNS = 16, QK_TILE = 32 };
 enum qk_activations { QK_ACT_F32 = 0, QK_ACT_INT8 = 1, QK_ACT_INT16 = 2 }; /* the value is the number of int8 digits */
 enum qk_zero_points { QK_ZP_DEFAULT = 0, QK_ZP_U8 = 1, QK_ZP_F32 = 2 };
 enum qk_rounding { QK_SYMMETRIC_FULL = 0, QK_SYMMETRIC_ABS = 1, QK_ASYMMETRIC = 2 };
+enum qk_quantized { QK_NOT_FINITE = 1, QK_SCALES_ROUNDED = 2 }; /* bits: a weight is not finite; a scale is no bfloat16 */
 
 typedef struct {
     uint8_t *tiles;    /* (groups, tiles, 64 * bits) */
@@ -86,7 +87,7 @@ QK_DECLARE_TABLES(qk_nbits_table, matmul_nbits);
 static inline int64_t qk_nbits_row_floats(int64_t k) { return (k + 15) / 16 * 16; }
 int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m);
 void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args);
-/* Quantize and pack the stacked rows of parts; scales must be float32. Returns 1 if a weight was not finite. */
+/* Quantize and pack the stacked rows of parts; scales are float32 or bfloat16. Returns bits of qk_quantized. */
 int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding);
 void qk_nbits_pack(int threads, const qk_nbits *w, const qk_nbits_source *source);
 /* To the serialized form: b (n, blocks, block_size * bits / 8), scales (n, blocks), zero points packed in rows of whole bytes. */

@@ -314,11 +314,28 @@ static inline int QK_TIER(range)(int dtype, const char *row, int64_t first, int6
     return m16_bits(v16i_gt(magnitude, v16i_set1(0x7F7FFFFF))) != 0;
 }
 
+/* Sixteen codes of a column, from k of its tile on; small ones are shifted four bytes at once, since none has bits to carry into the next. */
+static inline void QK_TIER(place)(uint8_t *tile, int bits, int k, const uint32_t *words)
+{
+    if (bits == 2) {
+        uint32_t word = words[0] | words[1] << 2 | words[2] << 4 | words[3] << 6;
+        memcpy(tile + 64 * (k / 16), &word, 4);
+        return;
+    }
+    for (int g = 0; g < 4; g++) {
+        uint8_t *at = tile + 64 * (bits == 8 ? k / 4 + g : g);
+        uint32_t low = 0;
+        if (bits == 4 && k)
+            memcpy(&low, at, 4);
+        low |= bits == 4 && k ? words[g] << 4 : words[g];
+        memcpy(at, &low, 4);
+    }
+}
+
 static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding, int64_t g_first, int64_t g_last)
 {
     int bad = 0, top = (1 << w->bits) - 1;
     float middle = (float)(1 << (w->bits - 1));
-    float *scales = (float *)w->scales;
     for (int64_t group = g_first; group < g_last; group++)
         for (int j = 0; j < QK_COLUMNS; j++) {
             int64_t column = group * QK_COLUMNS + j, inside = column;
@@ -333,7 +350,7 @@ static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int 
                 int64_t at = (group * w->blocks + block) * QK_COLUMNS + j;
                 float scale = 0, zero = middle, smallest, largest;
                 if (row && first < last) {
-                    bad |= QK_TIER(range)(dtype, row, first, last, &smallest, &largest);
+                    bad |= QK_TIER(range)(dtype, row, first, last, &smallest, &largest) ? QK_NOT_FINITE : 0;
                     if (rounding == QK_SYMMETRIC_FULL)
                         scale = (largest > -smallest ? largest : smallest) / -middle;
                     else if (rounding == QK_SYMMETRIC_ABS)
@@ -346,7 +363,14 @@ static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int 
                         zero = zero > (float)top ? (float)top : zero;
                     }
                 }
-                scales[at] = scale;
+                if (w->scale_dtype == QK_F32)
+                    ((float *)w->scales)[at] = scale;
+                else {
+                    uint32_t bits;
+                    memcpy(&bits, &scale, 4);
+                    ((uint16_t *)w->scales)[at] = (uint16_t)(bits >> 16);
+                    bad |= bits & 0xFFFF ? QK_SCALES_ROUNDED : 0;
+                }
                 if (w->zp_kind == QK_ZP_U8)
                     ((uint8_t *)w->zero_points)[at] = (uint8_t)zero;
                 /* whole halves of tiles; codes beyond the row's end are the zero point */
@@ -361,20 +385,9 @@ static int QK_TIER(quantize)(const qk_nbits *w, const qk_nbits_part *parts, int 
                         v16 q = v16_add(v16_round(v16_div(v, v16_set1(scale))), v16_set1(zero));
                         code = v16_to_i(v16_min(v16_max(q, v16_zero()), v16_set1((float)top)));
                     }
-                    uint8_t bytes[16];
-                    v16i_store_u8(bytes, code);
-                    uint8_t *tile = tiles + k / QK_TILE * (64 * w->bits);
-                    for (int i = 0; i < 4 && w->bits == 2; i++)
-                        tile[64 * (k % QK_TILE / 16) + i] = (uint8_t)(bytes[i] | bytes[4 + i] << 2 | bytes[8 + i] << 4 | bytes[12 + i] << 6);
-                    for (int g = 0; g < 4 && w->bits > 2; g++) {
-                        if (w->bits == 8)
-                            memcpy(tile + 64 * (k % QK_TILE / 4 + g), bytes + 4 * g, 4);
-                        else if (k % QK_TILE == 0)
-                            memcpy(tile + 64 * g, bytes + 4 * g, 4);
-                        else
-                            for (int i = 0; i < 4; i++)
-                                tile[64 * g + i] |= (uint8_t)(bytes[4 * g + i] << 4);
-                    }
+                    uint32_t words[4]; /* of four codes */
+                    v16i_store_u8((uint8_t *)words, code);
+                    QK_TIER(place)(tiles + k / QK_TILE * (64 * w->bits), w->bits, (int)(k % QK_TILE), words);
                 }
             }
         }
