@@ -19,7 +19,7 @@ COMPILE += ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-ca
 
 def extension(pyx):
     sources = [pyx, *sorted((ROOT / "qkernels/csrc" / pyx.stem).glob("*.c"))]
-    headers = [h for folder in ("simd", pyx.stem) for h in sorted((ROOT / "qkernels/csrc" / folder).glob("*.h"))]
+    headers = [h for folder in ("simd", "rows", pyx.stem) for h in sorted((ROOT / "qkernels/csrc" / folder).glob("*.h"))]
     relative = lambda paths: [str(p.relative_to(ROOT)) for p in paths]
     return Extension(f"qkernels.{pyx.stem}", relative(sources), depends=relative(headers), include_dirs=["qkernels/csrc", numpy.get_include()],
                      define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")], extra_compile_args=COMPILE, extra_link_args=["-fopenmp"])

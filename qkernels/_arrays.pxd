@@ -1,6 +1,13 @@
 # Argument checks shared by all families, and the float dtype codes of enum qk_dtype.
 cimport numpy as cnp
 
+cdef extern from "rows/prologue.h" nogil:
+    ctypedef struct qk_prologue:
+        int kind, scale_dtype
+        const void *scale
+        float epsilon
+    int QK_AS_IS, QK_RMS_NORM, QK_SWIGLU
+
 cdef enum:
     F32 = 0
     F16 = 1
@@ -33,3 +40,5 @@ cdef tuple check_outputs(object outputs, tuple offered, str func)
 cdef object pick(dict results, tuple outputs)
 cdef int num_threads(object threads, str func) except -1
 cdef int worth(int threads, cnp.npy_intp work, cnp.npy_intp grain) noexcept nogil
+cdef cnp.ndarray prologue(qk_prologue *p, object norm, object epsilon, object swiglu, cnp.npy_intp k, str func)
+cdef cnp.ndarray residual_of(object residual, cnp.ndarray y, int code, str func)

@@ -285,3 +285,31 @@ cdef int worth(int threads, cnp.npy_intp work, cnp.npy_intp grain) noexcept nogi
     """Fewer threads for little work: at least `grain` units for each."""
     cdef cnp.npy_intp most = work // grain
     return 1 if most < 1 else threads if most >= threads else <int>most
+
+
+cdef cnp.ndarray prologue(qk_prologue *p, object norm, object epsilon, object swiglu, cnp.npy_intp k, str func):
+    """What `norm`, `epsilon` and `swiglu` of a product say; returns the array that must live as long as `p`, or None."""
+    cdef cnp.ndarray scale = None
+    p.kind = QK_AS_IS
+    if swiglu is not False:
+        if swiglu is not True:
+            raise TypeError(f"{func}: swiglu: expected a bool, got {type_name(swiglu)}")
+        if norm is not None:
+            raise ValueError(f"{func}: norm: expected None with swiglu=True, got an array")
+        p.kind = QK_SWIGLU
+    elif norm is not None:
+        scale = float_input(norm, FLOATS, func, "norm")
+        check_shape(scale, (k,), func, "norm")
+        p.kind, p.scale_dtype, p.scale, p.epsilon = QK_RMS_NORM, dtype_code(scale), cnp.PyArray_DATA(scale), number(epsilon, func, "epsilon")
+    return scale
+
+
+cdef cnp.ndarray residual_of(object residual, cnp.ndarray y, int code, str func):
+    """The residual for the result y, which may be y itself."""
+    cdef cnp.ndarray r
+    if residual is y:
+        return y
+    r = same_float_input(residual, code, func, "residual")
+    check_shape(r, shape_of(y), func, "residual")
+    check_overlap(y, r, True, func, "residual")
+    return r

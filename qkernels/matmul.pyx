@@ -16,8 +16,11 @@ cdef extern from "matmul/matmul.h" nogil:
         const void *a
         const char *b
         const void *bias
+        const char *residual
         char *y
         float *prepared
+        float *rows
+        _arrays.qk_prologue prologue
         char *panels
         const int64_t *a_batch
         const int64_t *b_batch
@@ -34,20 +37,22 @@ cdef enum:
 
 cdef int _run(qk_matmul_args *args, int threads, str func) except -1:
     """Scratch, threads, and the one call."""
-    cdef int64_t tasks = args.batches * ((args.n + 63) // 64) * ((args.m + 11) // 12), prepared = 0, panels
+    cdef int64_t tasks = args.batches * ((args.n + 63) // 64) * ((args.m + 11) // 12), row = (args.k + 15) // 16 * 16 * 4, prepared = 0, panels, rows
     cdef void *scratch = NULL
     cdef bint pack = args.panels != NULL
     threads = _arrays.worth(threads, args.batches * args.m * args.n * (args.k + 1), GRAIN)
     if threads > tasks:
         threads = <int>tasks
-    if args.m > 1 or args.a_dtype != _arrays.F32:
-        prepared = args.a_rows * ((args.k + 15) // 16 * 16) * 4
+    if args.m > 1 or args.a_dtype != _arrays.F32 or args.prologue.kind:
+        prepared = args.a_rows * row
+    rows = threads * row if args.prologue.kind else 0
     panels = threads * PANEL_GROUPS * args.k * 16 * 4 if pack else 0
     if prepared or panels:
-        if posix_memalign(&scratch, 64, prepared + panels + 64):
-            raise MemoryError(f"{func}: {prepared + panels} bytes of scratch")
+        if posix_memalign(&scratch, 64, prepared + rows + panels + 64):
+            raise MemoryError(f"{func}: {prepared + rows + panels} bytes of scratch")
     args.prepared = <float *>scratch if prepared else NULL
-    args.panels = <char *>scratch + prepared if pack else NULL
+    args.rows = <float *>(<char *>scratch + prepared)
+    args.panels = <char *>scratch + prepared + rows if pack else NULL
     with nogil:
         qk_matmul(_runtime.isa(), threads, args)
         free(scratch)
@@ -156,6 +161,7 @@ def matmul(a, b, *, out=None, threads=None):
     args.a_dtype = args.b_dtype = code
     args.b_k_stride, args.b_n_stride = w.strides[w.ndim - 2] // itemsize, w.strides[w.ndim - 1] // itemsize
     args.prepared, args.panels = NULL, args.y  # any pointer: b is to be packed
+    args.residual, args.prologue.kind = NULL, _arrays.QK_AS_IS
     _run(&args, n_threads, func)
     return y
 
@@ -266,6 +272,7 @@ def gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0, out=None, thr
     args.a, args.b, args.y = cnp.PyArray_DATA(x), <const char *>cnp.PyArray_DATA(w), <char *>cnp.PyArray_DATA(product)
     args.b_k_stride, args.b_n_stride = w.strides[0] // w.itemsize, w.strides[1] // w.itemsize
     args.prepared, args.panels = NULL, args.y  # any pointer: b is to be packed
+    args.residual, args.prologue.kind = NULL, _arrays.QK_AS_IS
     _run(&args, n_threads, func)
     if z is None and alpha == 1:
         return y
@@ -379,13 +386,24 @@ cdef class PackedMatrix:
     def __repr__(self):
         return f"PackedMatrix(N={self._n}, K={self._k}, dtype={self.dtype}, nbytes={self.nbytes})"
 
-    def __call__(self, x, *, bias=None, out=None, threads=None):
-        """``x @ b + bias``.
+    def __call__(self, x, *, bias=None, activations="f32", norm=None, epsilon=1e-5, swiglu=False, residual=None, out=None, threads=None):
+        """``x @ b + bias + residual``, x normalized or gated before; all in float32, rounded once.
+
+        For float32 the same bits as with `rms_normalization` or `silu_mul` before and `add` after it.
 
         Parameters
         ----------
         x : array (..., K), float32, float16 or bfloat16
         bias : array (N,) of x's dtype, optional
+        norm : array (K,), optional
+            Of any float type: x is first normalized as by `rms_normalization`, with `epsilon`.
+        epsilon : float, default 1e-5
+        swiglu : bool, default False
+            x is (..., 2 K), gate then up, and their `silu_mul` is what is multiplied.
+        residual : array (..., N) of x's dtype, optional
+            Added to the result, after the bias; may be `out`.
+        activations : {"f32"}
+            As for the other packed weights, which know more.
         out : ndarray (..., N) of x's dtype, optional
         threads : int, optional
 
@@ -394,12 +412,16 @@ cdef class PackedMatrix:
         ndarray (..., N) of x's dtype
         """
         cdef str func = "PackedMatrix"
-        cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), c = None, y
+        cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, "x"), c = None, y, r = None, scale
         cdef qk_matmul_args args
-        cdef int64_t zero = 0
+        cdef int64_t zero = 0, width
         cdef int rank = a.ndim
-        if rank == 0 or a.shape[rank - 1] != self._k:
-            raise ValueError(f"{func}: x: expected shape (..., {self._k}), got {_arrays.shape_of(a)}")
+        if activations != "f32":
+            raise ValueError(f"{func}: activations: expected f32, got {activations!r}")
+        scale = _arrays.prologue(&args.prologue, norm, epsilon, swiglu, self._k, func)
+        width = 2 * self._k if args.prologue.kind == _arrays.QK_SWIGLU else self._k
+        if rank == 0 or a.shape[rank - 1] != width:
+            raise ValueError(f"{func}: x: expected shape (..., {width}), got {_arrays.shape_of(a)}")
         args.a_dtype, args.b_dtype, args.bias = _arrays.dtype_code(a), self._code, NULL
         if bias is not None:
             c = _arrays.same_float_input(bias, args.a_dtype, func, "bias")
@@ -410,6 +432,12 @@ cdef class PackedMatrix:
             _arrays.check_overlap(y, a, False, func, "x")
             if c is not None:
                 _arrays.check_overlap(y, c, False, func, "bias")
+            if scale is not None:
+                _arrays.check_overlap(y, scale, False, func, "norm")
+        args.residual = NULL
+        if residual is not None:
+            r = _arrays.residual_of(residual, y, args.a_dtype, func)
+            args.residual = <const char *>cnp.PyArray_DATA(r)
         if y.size == 0:
             return y
         args.batches, args.k, args.n = 1, self._k, self._n

@@ -21,4 +21,5 @@ cdef class PackedBlocks:
     cdef int _set_buffers(self, cnp.ndarray tiles, cnp.ndarray scales, cnp.ndarray zero_points) except -1
     cdef int _quantize(self, object weights, int bits, object block_size, int rounding, int zp_kind, object threads, str func) except -1
     cdef object _reordered(self, object a)
-    cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name)
+    cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name, object norm=*,
+                          object epsilon=*, object swiglu=*, object residual=*)

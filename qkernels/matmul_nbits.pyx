@@ -16,10 +16,13 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
         const qk_nbits *w
         const void *a
         const void *bias
+        const void *residual
         void *y
         int dtype, activations
         int64_t m
+        _arrays.qk_prologue prologue
         char *scratch
+        float *rows
     ctypedef struct qk_nbits_part:
         const void *rows
         int64_t n
@@ -32,6 +35,7 @@ cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
         int code_bits, zero_bits, flip
         int64_t code_column, code_k, scale_column, scale_block, zero_column, zero_block
     int QK_ZP_DEFAULT, QK_ZP_U8, QK_ZP_F32, QK_SYMMETRIC_FULL, QK_SYMMETRIC_ABS, QK_ASYMMETRIC, QK_SCALES_ROUNDED
+    int64_t qk_nbits_row_floats(int64_t k)
     int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m)
     void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
     int qk_nbits_quantize(int isa, int threads, const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding)
@@ -148,14 +152,19 @@ cdef class PackedBlocks:
             self._set_buffers(self._buffers[0], packed, self._buffers[2])
         return 0
 
-    cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name):
-        cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, name), b = None, y
+    cdef object _multiply(self, object x, object bias, int activations, object out, object threads, str func, str name, object norm=None,
+                          object epsilon=None, object swiglu=False, object residual=None):
+        cdef cnp.ndarray a = _arrays.float_input(x, _arrays.FLOATS, func, name), b = None, y, r = None, scale
         cdef qk_nbits_args args
         cdef int n_threads, rank = a.ndim
         cdef void *scratch = NULL
-        cdef int64_t work
-        if rank == 0 or a.shape[rank - 1] != self.k:
-            raise ValueError(f"{func}: {name}: expected shape (..., {self.k}), got {_arrays.shape_of(a)}")
+        cdef int64_t work, width, prepared, rows = 0
+        scale = _arrays.prologue(&args.prologue, norm, epsilon, swiglu, self.k, func)
+        width = 2 * self.k if args.prologue.kind == _arrays.QK_SWIGLU else self.k
+        if args.prologue.kind and self._order is not None:
+            raise ValueError(f"{func}: {'norm' if scale is not None else 'swiglu'}: not for weights with g_idx")
+        if rank == 0 or a.shape[rank - 1] != width:
+            raise ValueError(f"{func}: {name}: expected shape (..., {width}), got {_arrays.shape_of(a)}")
         args.dtype, args.activations, args.w = _arrays.dtype_code(a), activations, &self.w
         args.bias = NULL
         if bias is not None:
@@ -167,6 +176,12 @@ cdef class PackedBlocks:
             _arrays.check_overlap(y, a, False, func, name)
             if b is not None:
                 _arrays.check_overlap(y, b, False, func, "bias")
+            if scale is not None:
+                _arrays.check_overlap(y, scale, False, func, "norm")
+        args.residual = NULL
+        if residual is not None:
+            r = _arrays.residual_of(residual, y, args.dtype, func)
+            args.residual = cnp.PyArray_DATA(r)
         n_threads = _arrays.num_threads(threads, func)
         if y.size == 0:
             return y
@@ -178,9 +193,13 @@ cdef class PackedBlocks:
         n_threads = _arrays.worth(n_threads, work, GRAIN)
         if n_threads > self.w.groups:
             n_threads = <int>self.w.groups
-        if posix_memalign(&scratch, 64, qk_nbits_scratch(&self.w, activations, args.m) + 64):
+        prepared = (qk_nbits_scratch(&self.w, activations, args.m) + 63) // 64 * 64
+        if args.prologue.kind:
+            rows = 4 * qk_nbits_row_floats(self.k) * n_threads
+        if posix_memalign(&scratch, 64, prepared + rows + 64):
             raise MemoryError(f"{func}: scratch for {args.m} rows")
         args.scratch = <char *>scratch
+        args.rows = <float *>(args.scratch + prepared)
         with nogil:
             qk_nbits_matmul(_runtime.isa(), n_threads, &args)
             free(scratch)
@@ -495,13 +514,22 @@ cdef class PackedNBits(PackedBlocks):
                          QK_ZP_DEFAULT if symmetric else QK_ZP_U8, threads, "quantize_nbits")
         return packed
 
-    def __call__(self, x, *, bias=None, activations="f32", out=None, threads=None):
-        """``x @ w.T + bias``.
+    def __call__(self, x, *, bias=None, activations="f32", norm=None, epsilon=1e-5, swiglu=False, residual=None, out=None, threads=None):
+        """``x @ w.T + bias + residual``, x normalized or gated before; all in float32, rounded once.
+
+        For float32 the same bits as with `rms_normalization` or `silu_mul` before and `add` after it.
 
         Parameters
         ----------
         x : array (..., K), float32, float16 or bfloat16
         bias : array (N,) of x's dtype, optional
+        norm : array (K,), optional
+            Of any float type: x is first normalized as by `rms_normalization`, with `epsilon`.
+        epsilon : float, default 1e-5
+        swiglu : bool, default False
+            x is (..., 2 K), gate then up, and their `silu_mul` is what is multiplied.
+        residual : array (..., N) of x's dtype, optional
+            Added to the result, after the bias; may be `out`.
         activations : {"f32", "int8", "int16"}
         out : ndarray (..., N) of x's dtype, optional
         threads : int, optional
@@ -510,7 +538,7 @@ cdef class PackedNBits(PackedBlocks):
         -------
         ndarray (..., N) of x's dtype
         """
-        return self._multiply(x, bias, _activations(activations, "PackedNBits"), out, threads, "PackedNBits", "x")
+        return self._multiply(x, bias, _activations(activations, "PackedNBits"), out, threads, "PackedNBits", "x", norm, epsilon, swiglu, residual)
 
     def __repr__(self):
         return f"PackedNBits(N={self.w.n}, K={self.k}, bits={self.w.bits}, block_size={self.block_size}, nbytes={self.nbytes})"
@@ -595,9 +623,10 @@ cdef class PackedInt8Rows(PackedBlocks):
     def __init__(self, w, *, threads=None):
         self._quantize(w, 8, None, QK_SYMMETRIC_ABS, QK_ZP_DEFAULT, threads, "PackedInt8Rows")
 
-    def __call__(self, x, *, bias=None, activations="f32", out=None, threads=None):
-        """``x @ w.T + bias``; arguments as in `PackedNBits`."""
-        return self._multiply(x, bias, _activations(activations, "PackedInt8Rows"), out, threads, "PackedInt8Rows", "x")
+    def __call__(self, x, *, bias=None, activations="f32", norm=None, epsilon=1e-5, swiglu=False, residual=None, out=None, threads=None):
+        """``x @ w.T + bias + residual``; arguments as in `PackedNBits`."""
+        return self._multiply(x, bias, _activations(activations, "PackedInt8Rows"), out, threads, "PackedInt8Rows", "x", norm, epsilon, swiglu,
+                              residual)
 
     def __repr__(self):
         return f"PackedInt8Rows(N={self.w.n}, K={self.w.k}, nbytes={self.nbytes})"

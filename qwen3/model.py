@@ -164,11 +164,10 @@ class Cache(qkernels.KVCache):
         self._config, self._rows, self._working = config, 0, None
 
     def working(self, rows):
-        """Uninitialized float32 arrays of `rows` rows: residual, normed, qkv, attended, gate and up, gated."""
+        """Uninitialized float32 arrays of `rows` rows: residual, qkv, attended, gate and up."""
         if rows != self._rows:
             c, d = self._config, self._config.head_dim
-            widths = (c.hidden_size, c.hidden_size, (c.num_attention_heads + 2 * c.num_key_value_heads) * d, c.num_attention_heads * d,
-                      2 * c.intermediate_size, c.intermediate_size)
+            widths = (c.hidden_size, (c.num_attention_heads + 2 * c.num_key_value_heads) * d, c.num_attention_heads * d, 2 * c.intermediate_size)
             self._rows, self._working = rows, tuple(np.empty((rows, width), np.float32) for width in widths)
         return self._working
 
@@ -191,7 +190,6 @@ class Qwen3Model:
         self.config, self.tokenizer, self.layers, self.norm, self.head, self.embedding = config, tokenizer, layers, norm, head, embedding
         self.weights, self.activations, self.threads, self.max_context, self.kv = weights, activations, threads, max_context, kv
         self._cos, self._sin = rotary_tables(config, max_context)
-        self._options = {"threads": threads} | ({"activations": activations} if weights in ("int4", "int8") else {})
 
     @property
     def nbytes(self):
@@ -234,27 +232,22 @@ class Qwen3Model:
         IndexError
             For an id outside the vocabulary.
         """
-        c, threads, options = self.config, self.threads, self._options
+        c, threads, activations, epsilon = self.config, self.threads, self.activations, self.config.rms_norm_eps
         ids = np.asarray(ids)
         n = self._check(ids, cache)
         kernels, layers, head = (qkernels, self.layers, self.head) if profile is None else profile.watch(self)
-        x, h, qkv, attended, gate_up, gated = cache.working(n)
+        x, qkv, attended, gate_up = cache.working(n)
         x[...] = self.embedding[ids]
-        kernels.rms_normalization(x, layers[0].input_norm, epsilon=c.rms_norm_eps, out=h, threads=threads)
         for i, layer in enumerate(layers):
-            layer.qkv(h, out=qkv, **options)
-            kernels.cached_attention(cache, i, qkv, q_norm=layer.q_norm, k_norm=layer.k_norm, epsilon=c.rms_norm_eps, cos=self._cos,
-                                     sin=self._sin, num_heads=c.num_attention_heads, out=attended, threads=threads)
-            self._add(kernels, x, layer.out(attended, out=h, **options), layer.post_norm, h)
-            layer.gate_up(h, out=gate_up, **options)
-            kernels.silu_mul(gate_up, out=gated, threads=threads)
-            self._add(kernels, x, layer.down(gated, out=h, **options), layers[i + 1].input_norm if i + 1 < len(layers) else self.norm, h)
+            # each keyword by name: unpacked from a dictionary they would cost a percent of a step
+            layer.qkv(x, norm=layer.input_norm, epsilon=epsilon, activations=activations, out=qkv, threads=threads)
+            kernels.cached_attention(cache, i, qkv, q_norm=layer.q_norm, k_norm=layer.k_norm, epsilon=epsilon, cos=self._cos, sin=self._sin,
+                                     num_heads=c.num_attention_heads, out=attended, threads=threads)
+            layer.out(attended, residual=x, activations=activations, out=x, threads=threads)
+            layer.gate_up(x, norm=layer.post_norm, epsilon=epsilon, activations=activations, out=gate_up, threads=threads)
+            layer.down(gate_up, swiglu=True, residual=x, activations=activations, out=x, threads=threads)
         cache.advance(n)
-        return head(h[-1:] if last_only else h, out=out, **options)
-
-    def _add(self, kernels, x, y, norm, h):
-        """x += y; h = the normed sum."""
-        kernels.skip_simplified_layer_normalization(x, y, norm, epsilon=self.config.rms_norm_eps, outputs=(0, 3), out=h, sum_out=x, threads=self.threads)
+        return head(x[-1:] if last_only else x, norm=self.norm, epsilon=epsilon, activations=activations, out=out, threads=threads)
 
     def _check(self, ids, cache):
         if ids.ndim != 1 or ids.dtype.kind not in "iu" and ids.size:

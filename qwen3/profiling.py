@@ -32,7 +32,7 @@ class Profile:
         kind = f"{type(model.head).__name__}, {model.activations} activations"
         layers = [dataclasses.replace(layer, **{name: self._product(getattr(layer, name), operators, kind) for name, operators in PRODUCTS.items()})
                   for layer in model.layers]
-        watched = _Kernels(self), layers, self._product(model.head, "head", kind)
+        watched = _Kernels(self), layers, self._product(model.head, "norm; head", kind)
         self.accounting += time.perf_counter() - begin
         return watched
 
@@ -45,26 +45,22 @@ class Profile:
             begin = time.perf_counter()
             result = function(*args, **options)
             end = time.perf_counter()
-            results = [v for k, v in options.items() if k in ("out", "sum_out")] or [result]
-            self.add(operators, kernel, end - begin, nbytes([*args, *(v for k, v in options.items() if k not in ("out", "sum_out"))], results))
+            self.add(operators, kernel, end - begin, nbytes([*args, *(v for k, v in options.items() if k != "out")], [result]))
             self.accounting += time.perf_counter() - end
             return result
 
         return call
 
 
-PRODUCTS = {"qkv": "query, key and value", "out": "attention's output", "gate_up": "gate and up", "down": "down"}
+PRODUCTS = {"qkv": "norm; query, key and value", "out": "attention's output and sum", "gate_up": "norm; gate and up", "down": "SwiGLU; down and sum"}
 
 
 class _Kernels:
     """The functions of `qkernels` that a decoder calls, watched."""
 
     def __init__(self, profile):
-        every = lambda args, results: _nbytes(args) + _nbytes(results)
         attended = lambda args, results: args[2].nbytes + _nbytes(results) + attended_nbytes(args[0], args[2].shape[0])
-        for name, operators, nbytes in (("rms_normalization", "norm", every), ("skip_simplified_layer_normalization", "sum and norm", every),
-                                        ("silu_mul", "SiLU and product", every), ("cached_attention", "norm, rotation, attention", attended)):
-            setattr(self, name, profile.timed(getattr(qkernels, name), operators, name, nbytes))
+        self.cached_attention = profile.timed(qkernels.cached_attention, "norm, rotation, attention", "cached_attention", attended)
 
 
 def _nbytes(arrays):

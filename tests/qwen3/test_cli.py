@@ -308,7 +308,7 @@ norms            9  bfloat16         1,664  f32                       3,328
 head             1  the embedding        0  int4, block 32           {packed(embedding):,}
 total                              312,960                           {packed(projections + mlp + embedding) + 4 * norms:,}
 
-keys and values per 1,000 tokens: 2.0 MiB in f32, 1.0 MiB in f16 or bf16, 0.6 MiB in int8
+keys and values per 1,000 tokens: 2.0 MiB in f32, 1.0 MiB in f16 or bf16, 0.5 MiB in int8
 """
 
 

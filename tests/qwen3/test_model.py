@@ -256,17 +256,36 @@ def test_profile_of_a_checkpoint(weights):
     rows = {(phase, operators): row for (phase, operators, _), row in watch.rows.items()}
     layers = c.num_hidden_layers
     assert {operators: calls for (phase, operators), (calls, _, _) in rows.items() if phase == "decode"} == {
-        "norm": 2, "query, key and value": 2 * layers, "norm, rotation, attention": 2 * layers, "attention's output": 2 * layers, "sum and norm": 4 * layers,
-        "gate and up": 2 * layers, "SiLU and product": 2 * layers, "down": 2 * layers, "head": 2}
+        "norm; query, key and value": 2 * layers, "norm, rotation, attention": 2 * layers, "attention's output and sum": 2 * layers,
+        "norm; gate and up": 2 * layers, "SwiGLU; down and sum": 2 * layers, "norm; head": 2}
     assert all(seconds > 0 for _, seconds, _ in rows.values())
     down = sum(layer.down.nbytes for layer in model.layers)
-    assert rows["prefill", "down"][2] == down + 4 * 3 * layers * (c.intermediate_size + c.hidden_size)
-    assert rows["prefill", "SiLU and product"][2] == 4 * 3 * layers * 3 * c.intermediate_size
-    assert rows["decode", "sum and norm"][2] == 4 * 2 * 2 * layers * 5 * c.hidden_size
+    assert rows["prefill", "SwiGLU; down and sum"][2] == down + 4 * 3 * layers * 2 * (c.intermediate_size + c.hidden_size)
     width = (2 * c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
     kept = 2 * 2 * c.num_key_value_heads * c.head_dim  # float16 keys and values of a token
     assert rows["decode", "norm, rotation, attention"][2] == layers * (2 * 4 * width + (4 + 5) * kept)
     text = profile(prompt=600, tokens=2, weights=weights)
     assert "prefill: 600 tokens" in text and "decode: 2 tokens" in text and ("PackedNBits" if weights == "int4" else "PackedMatrix") in text
-    with pytest.raises(ValueError, match="exceed the context"):
+    with pytest.raises(ValueError, match="exceed the context"), pytest.warns(UserWarning, match="positions"):
         profile(prompt=2**20, tokens=1)
+
+
+@pytest.mark.parametrize(("weights", "activations"), [("int4", "int16"), ("int4", "int8"), ("int8", "f32"), ("bf16", "f32")])
+def test_fused_and_single_steps(weights, activations, tier):
+    """A layer with norms, gate and sums inside the products, and one step after the other."""
+    options = dict(activations=activations)
+    model = qwen3.load(weights=weights, activations=activations if weights != "bf16" else "int16")
+    c, eps = model.config, model.config.rms_norm_eps
+    for n in (1, 5):
+        ids, cache, plain = np.arange(n) + 7, model.new_cache(), model.new_cache()
+        x = np.float32(model.embedding[ids])
+        h = qkernels.rms_normalization(x, model.layers[0].input_norm, epsilon=eps)
+        for i, layer in enumerate(model.layers):
+            following = model.layers[i + 1].input_norm if i + 1 < len(model.layers) else model.norm
+            attended = qkernels.cached_attention(plain, i, layer.qkv(h, **options), q_norm=layer.q_norm, k_norm=layer.k_norm, epsilon=eps,
+                                                 cos=model._cos, sin=model._sin, num_heads=c.num_attention_heads)
+            h, x = qkernels.skip_simplified_layer_normalization(x, layer.out(attended, **options), layer.post_norm, epsilon=eps, outputs=(0, 3))
+            y = layer.down(qkernels.silu_mul(layer.gate_up(h, **options)), **options)
+            h, x = qkernels.skip_simplified_layer_normalization(x, y, following, epsilon=eps, outputs=(0, 3))
+        plain.advance(n)
+        assert_equal_bits(model.forward(ids, cache, last_only=False), model.head(h, **options))

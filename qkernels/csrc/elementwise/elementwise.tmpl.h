@@ -1,6 +1,6 @@
 /* The body of elementwise, once for all tiers. */
 #include "elementwise/elementwise.h"
-#include "elementwise/sigmoid.h"
+#include "rows/sigmoid.h"
 
 #include "elementwise/functions.h"
 

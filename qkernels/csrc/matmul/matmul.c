@@ -19,6 +19,7 @@ static void share(const qk_matmul_table *table, const qk_matmul_args *args, int 
     for (int64_t task = tasks * thread / threads; task < tasks * (thread + 1) / threads; task++) {
         int64_t batch = task / (steps * row_blocks), first = task / row_blocks % steps * GROUPS, row = task % row_blocks * rows;
         int64_t count = qk_min(GROUPS, groups - first), column = first * LANES;
+        int64_t at = ((batch * args->m + row) * args->n + column) * size_a;
         const char *b = args->b + args->b_batch[batch] * size_b;
         /* a batch's offset counts rows of k */
         const float *a = args->prepared ? args->prepared + (args->k ? args->a_batch[batch] / args->k + row : 0) * qk_matmul_row(args->k)
@@ -31,7 +32,8 @@ static void share(const qk_matmul_table *table, const qk_matmul_args *args, int 
                              .rows = qk_min(rows, args->m - row),
                              .columns = qk_min(count * LANES, args->n - column),
                              .bias = args->bias ? (const char *)args->bias + column * size_a : 0,
-                             .y = args->y + ((batch * args->m + row) * args->n + column) * size_a};
+                             .residual = args->residual ? args->residual + at : 0,
+                             .y = args->y + at};
         if (packed)
             p.b = b + first * panel_bytes, p.k_stride = LANES, p.group_stride = args->k * LANES;
         else if (args->m < PACK_FROM && args->b_n_stride == 1 && p.columns == count * LANES)
@@ -53,7 +55,7 @@ void qk_matmul(int isa, int threads, const qk_matmul_args *args)
     const qk_matmul_table *table = tables[isa];
     int64_t rows = args->prepared ? args->a_rows : 0;
     if (threads == 1) {
-        table->prepare(args, 0, rows);
+        table->prepare(args, 0, rows, args->rows);
         share(table, args, 0, 1);
         return;
     }
@@ -61,7 +63,7 @@ void qk_matmul(int isa, int threads, const qk_matmul_args *args)
     {
         int t = omp_get_thread_num(), n = omp_get_num_threads();
         if (rows) {
-            table->prepare(args, rows * t / n, rows * (t + 1) / n);
+            table->prepare(args, rows * t / n, rows * (t + 1) / n, args->rows + t * qk_matmul_row(args->k));
 #pragma omp barrier
         }
         share(table, args, t, n);

@@ -8,17 +8,21 @@
 #ifndef QK_MATMUL_H
 #define QK_MATMUL_H
 
+#include "rows/prologue.h"
 #include "simd/tiers.h"
 
 enum { QK_K_BLOCK = 256 };
 
 typedef struct {
-    const void *a;    /* batches of (m, k) of a_dtype, rows contiguous */
-    const char *b;    /* packed, or batches of (k, n) with the strides below, of b_dtype */
-    const void *bias; /* (n) of a_dtype, or null */
-    char *y;          /* (batches, m, n) of a_dtype */
-    float *prepared;  /* scratch for (a_rows, qk_matmul_row(k)) floats; null where the rows of a, single float32 ones, serve as they are */
-    char *panels;     /* scratch for packing: per thread k x 16 elements of b_dtype; null where b is packed */
+    const void *a;        /* batches of (m, k) of a_dtype, rows contiguous, or what the prologue makes that of */
+    const char *b;        /* packed, or batches of (k, n) with the strides below, of b_dtype */
+    const void *bias;     /* (n) of a_dtype, or null */
+    const char *residual; /* as y, or null; may be y */
+    char *y;              /* (batches, m, n) of a_dtype */
+    float *prepared;      /* scratch for (a_rows, qk_matmul_row(k)) floats; null where the rows of a, single float32 ones, serve as they are */
+    float *rows;          /* with a prologue: qk_matmul_row(k) floats for each thread */
+    qk_prologue prologue;
+    char *panels;                     /* scratch for packing: per thread k x 16 elements of b_dtype; null where b is packed */
     const int64_t *a_batch, *b_batch; /* (batches): offset of each batch in elements of a and of b */
     int a_dtype, b_dtype;
     int64_t batches, m, n, k, a_rows; /* a_rows: rows of a over all its batches */
@@ -33,13 +37,14 @@ typedef struct {
     const float *a; /* prepared, from a chunk's beginning on */
     const char *b;
     const void *bias;
+    const char *residual;
     char *y;
     int b_dtype, y_dtype;
     int64_t rows, columns, k, n, k_stride, group_stride;
 } qk_matmul_panel;
 
 typedef struct {
-    void (*prepare)(const qk_matmul_args *args, int64_t first, int64_t last); /* rows of a over all its batches */
+    void (*prepare)(const qk_matmul_args *args, int64_t first, int64_t last, float *row); /* rows of a over all its batches */
     void (*panel)(const qk_matmul_panel *panel);
     void (*pack)(int dtype, const char *b, int64_t k, int64_t columns, int64_t k_stride, int64_t n_stride, char *panel);
 } qk_matmul_table;

@@ -1,6 +1,8 @@
 /* The body of the float product, once for all tiers. QK_ROWS x QK_GROUPS vectors of sums are what the tier's registers hold. */
 #include "matmul/matmul.h"
 
+#include "rows/prologue.tmpl.h"
+
 static inline __attribute__((always_inline)) v16 QK_TIER(load16)(const int dtype, const char *p)
 {
     return dtype == QK_F32 ? v16_load((const float *)p) : dtype == QK_F16 ? v16_load_f16((const uint16_t *)p) : v16_load_bf16((const uint16_t *)p);
@@ -52,8 +54,11 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_ma
         int n = (int)qk_min(16, p->columns - column);
         v16 bias = p->bias ? v16_load_as(p->y_dtype, (const char *)p->bias + column * y_size, n) : v16_zero();
         for (int r = 0; r < rows; r++) {
+            int64_t at = ((row + r) * p->n + column) * y_size;
             v16 y = p->bias ? v16_add(total[r * groups + g], bias) : total[r * groups + g];
-            v16_store_as(p->y_dtype, p->y + ((row + r) * p->n + column) * y_size, y, n);
+            if (p->residual)
+                y = v16_add(y, v16_load_as(p->y_dtype, p->residual + at, n));
+            v16_store_as(p->y_dtype, p->y + at, y, n);
         }
     }
 }
@@ -96,16 +101,21 @@ static void QK_TIER(panel)(const qk_matmul_panel *p)
         QK_TIER(panel_bf16)(p);
 }
 
-static void QK_TIER(prepare)(const qk_matmul_args *args, int64_t first, int64_t last)
+static void QK_TIER(prepare)(const qk_matmul_args *args, int64_t first, int64_t last, float *buffer)
 {
     int64_t m = args->m, k_row = qk_matmul_row(args->k), full = m / QK_ROWS * QK_ROWS, fours = full + (m - full) / 4 * 4;
     for (int64_t row = first; row < last; row++) {
         int64_t matrix = row - row % m, at = row % m;
         int64_t count = at < full ? QK_ROWS : at < fours ? 4 : 1, r = at < full ? at % QK_ROWS : at < fours ? (at - full) % 4 : 0;
-        const char *from = (const char *)args->a + row * args->k * qk_itemsize(args->a_dtype);
+        const char *from = (const char *)args->a + row * qk_prologue_width(&args->prologue, args->k) * qk_itemsize(args->a_dtype);
         float *to = args->prepared + (matrix + at - r) * k_row + 16 * r;
+        int dtype = args->a_dtype;
+        if (args->prologue.kind) {
+            QK_TIER(prologue_row)(&args->prologue, dtype, from, args->k, buffer);
+            from = (const char *)buffer, dtype = QK_F32;
+        }
         for (int64_t k = 0; k < args->k; k += 16)
-            v16_store(to + k * count, v16_load_as(args->a_dtype, from + k * qk_itemsize(args->a_dtype), (int)qk_min(16, args->k - k)));
+            v16_store(to + k * count, v16_load_as(dtype, from + k * qk_itemsize(dtype), (int)qk_min(16, args->k - k)));
     }
 }
 

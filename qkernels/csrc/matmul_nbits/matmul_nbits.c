@@ -25,7 +25,7 @@ void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
 {
     const qk_nbits_table *table = tables[isa];
     if (threads == 1 || args->m == 1)
-        table->prepare(args, 0, args->m);
+        table->prepare(args, 0, args->m, args->rows);
     if (threads == 1) {
         share(table, args, 0, 1);
         return;
@@ -34,7 +34,7 @@ void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args)
     {
         int t = omp_get_thread_num(), n = omp_get_num_threads();
         if (args->m > 1) {
-            table->prepare(args, args->m * t / n, args->m * (t + 1) / n);
+            table->prepare(args, args->m * t / n, args->m * (t + 1) / n, args->rows + t * qk_nbits_row_floats(args->w->k));
 #pragma omp barrier
         }
         share(table, args, t, n);

@@ -20,6 +20,7 @@
 #ifndef QK_MATMUL_NBITS_H
 #define QK_MATMUL_NBITS_H
 
+#include "rows/prologue.h"
 #include "simd/tiers.h"
 
 enum { QK_COLUMNS = 16, QK_TILE = 32 };
@@ -39,12 +40,15 @@ typedef struct {
 
 typedef struct {
     const qk_nbits *w;
-    const void *a;    /* (m, k) of dtype */
-    const void *bias; /* (n) of dtype, or null */
-    void *y;          /* (m, n) of dtype */
+    const void *a;        /* (m, k) of dtype, or what the prologue makes that of */
+    const void *bias;     /* (n) of dtype, or null */
+    const void *residual; /* (m, n) of dtype, or null; may be y */
+    void *y;              /* (m, n) of dtype */
     int dtype, activations;
     int64_t m;
+    qk_prologue prologue;
     char *scratch; /* qk_nbits_scratch bytes, aligned to 64 */
+    float *rows;   /* with a prologue: qk_nbits_row_floats for each thread */
 } qk_nbits_args;
 
 /* Bytes of a row's share of a tile of prepared activations: 32 floats, or digits x 32 int8, a scale and a sum for each part (32 k; `split`:
@@ -72,13 +76,15 @@ typedef struct {
 } qk_nbits_source;
 
 typedef struct {
-    void (*prepare)(const qk_nbits_args *args, int64_t first, int64_t last);      /* rows */
+    void (*prepare)(const qk_nbits_args *args, int64_t first, int64_t last, float *row);
     void (*multiply)(const qk_nbits_args *args, int64_t g_first, int64_t g_last); /* all rows with some groups of columns */
     int (*quantize)(const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding, int64_t g_first, int64_t g_last);
 } qk_nbits_table;
 
 QK_DECLARE_TABLES(qk_nbits_table, matmul_nbits);
 
+/* Of a prologue's row, which begins at a cache line. */
+static inline int64_t qk_nbits_row_floats(int64_t k) { return (k + 15) / 16 * 16; }
 int64_t qk_nbits_scratch(const qk_nbits *w, int activations, int64_t m);
 void qk_nbits_matmul(int isa, int threads, const qk_nbits_args *args);
 /* Quantize and pack the stacked rows of parts; scales are float32 or bfloat16. Returns bits of qk_quantized. */

@@ -1,6 +1,8 @@
 /* The body of the block-quantized product, once for all tiers; the integer dot product of a tile is the tier's own (dot_<tier>.h). */
 #include "matmul_nbits/matmul_nbits.h"
 
+#include "rows/prologue.tmpl.h"
+
 static inline v16 QK_TIER(block_zero)(const qk_nbits *w, int64_t at)
 {
     return w->zp_kind == QK_ZP_F32  ? v16_load((const float *)w->zero_points + at)
@@ -139,8 +141,14 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
         QK_TIER(float_rows)(w, a, group, bits, count, y);
     v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
     QK_UNROLL
-    for (int r = 0; r < count; r++)
-        v16_store_as(args->dtype, (char *)args->y + ((m + r) * w->n + column) * size, args->bias ? v16_add(y[r], bias) : y[r], columns);
+    for (int r = 0; r < count; r++) {
+        int64_t at = ((m + r) * w->n + column) * size;
+        if (args->bias)
+            y[r] = v16_add(y[r], bias);
+        if (args->residual)
+            y[r] = v16_add(y[r], v16_load_as(args->dtype, (const char *)args->residual + at, columns));
+        v16_store_as(args->dtype, (char *)args->y + at, y[r], columns);
+    }
 }
 
 /* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 4, 2 and 1. */
@@ -221,13 +229,12 @@ static inline __attribute__((always_inline)) void QK_TIER(quantize_part)(const v
 }
 
 /* Row m, r-th of count that lie together. */
-static inline __attribute__((always_inline)) void QK_TIER(prepare_row)(const qk_nbits_args *args, int64_t m, int r, int count, const int dtype,
-                                                                       const int digits, const int split)
+static inline __attribute__((always_inline)) void QK_TIER(prepare_row)(const qk_nbits_args *args, const char *row, int64_t m, int r, int count,
+                                                                       const int dtype, const int digits, const int split)
 {
     const qk_nbits *w = args->w;
     int32_t factor = w->zp_kind == QK_ZP_DEFAULT ? -(1 << (w->bits - 1)) : 1;
     int64_t record = qk_nbits_record(digits, split);
-    const char *row = (const char *)args->a + m * w->k * qk_itemsize(dtype);
     char *to = args->scratch + (m - r) * w->k_tiles * record;
     for (int64_t t = 0; t < w->k_tiles; t++, to += count * record) {
         v16 a[2];
@@ -255,31 +262,39 @@ static inline __attribute__((always_inline)) void QK_TIER(prepare_row)(const qk_
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(prepare_rows)(const qk_nbits_args *args, int64_t first, int64_t last, const int dtype)
+/* dtype: of the rows as the prologue, where there is one, leaves them in `buffer` */
+static inline __attribute__((always_inline)) void QK_TIER(prepare_rows)(const qk_nbits_args *args, int64_t first, int64_t last, float *buffer,
+                                                                        const int dtype)
 {
     int split = args->w->block_size == 16;
+    int64_t k = args->w->k, row_bytes = qk_prologue_width(&args->prologue, k) * qk_itemsize(args->dtype);
     for (int64_t m = 0, count; m < last; m += count) {
         count = QK_TIER(rows_from)(args->m - m);
         for (int64_t row = qk_max(m, first); row < qk_min(m + count, last); row++) {
             int r = (int)(row - m), c = (int)count;
+            const char *x = (const char *)args->a + row * row_bytes;
+            if (args->prologue.kind) {
+                QK_TIER(prologue_row)(&args->prologue, args->dtype, x, k, buffer);
+                x = (const char *)buffer;
+            }
             if (args->activations == QK_ACT_F32)
-                QK_TIER(prepare_row)(args, row, r, c, dtype, 0, 0);
+                QK_TIER(prepare_row)(args, x, row, r, c, dtype, 0, 0);
             else if (args->activations == QK_ACT_INT8)
-                split ? QK_TIER(prepare_row)(args, row, r, c, dtype, 1, 1) : QK_TIER(prepare_row)(args, row, r, c, dtype, 1, 0);
+                split ? QK_TIER(prepare_row)(args, x, row, r, c, dtype, 1, 1) : QK_TIER(prepare_row)(args, x, row, r, c, dtype, 1, 0);
             else
-                split ? QK_TIER(prepare_row)(args, row, r, c, dtype, 2, 1) : QK_TIER(prepare_row)(args, row, r, c, dtype, 2, 0);
+                split ? QK_TIER(prepare_row)(args, x, row, r, c, dtype, 2, 1) : QK_TIER(prepare_row)(args, x, row, r, c, dtype, 2, 0);
         }
     }
 }
 
-static void QK_TIER(prepare)(const qk_nbits_args *args, int64_t first, int64_t last)
+static void QK_TIER(prepare)(const qk_nbits_args *args, int64_t first, int64_t last, float *row)
 {
-    if (args->dtype == QK_F32)
-        QK_TIER(prepare_rows)(args, first, last, QK_F32);
+    if (args->dtype == QK_F32 || args->prologue.kind)
+        QK_TIER(prepare_rows)(args, first, last, row, QK_F32);
     else if (args->dtype == QK_F16)
-        QK_TIER(prepare_rows)(args, first, last, QK_F16);
+        QK_TIER(prepare_rows)(args, first, last, row, QK_F16);
     else
-        QK_TIER(prepare_rows)(args, first, last, QK_BF16);
+        QK_TIER(prepare_rows)(args, first, last, row, QK_BF16);
 }
 
 /* Smallest and largest of a block of one weight row; 1 if one of them is not finite. */
