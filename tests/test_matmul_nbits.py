@@ -495,3 +495,30 @@ def test_block_larger_than_k(tier):
         b, scales, zeros = weights(0, 5, 20, 2, block_size, "packed")
         y = qkernels.matmul_nbits(np.eye(20, dtype=np.float32), b, scales, zeros, K=20, N=5, bits=2, block_size=block_size)
         np.testing.assert_array_equal(y, dequantize(b, scales, zeros, None, 20, 5, 2, block_size).T)  # a zero's sign is lost in a sum
+
+
+@pytest.mark.parametrize("isa", qkernels.available_isa())
+def test_scales_that_bfloat16_does_not_hold_stay_in_float32(isa):
+    w = np.zeros((3, 64), ml_dtypes.bfloat16)
+    w[0, 3], w[1, 40] = 1.5, 3 * 2.0**-133  # an eighth of this subnormal number has no bfloat16
+    with qkernels.use_isa(isa):
+        packed = qkernels.PackedNBits.quantize(w)
+    _, scales, _ = packed.unpack()
+    assert scales.dtype == np.float32
+    np.testing.assert_array_equal(scales, np.float32([[1.5 / -8, -0.0], [-0.0, 3 * 2.0**-133 / -8], [-0.0, -0.0]]))
+    w[1, 40] = 0
+    assert qkernels.PackedNBits.quantize(w).unpack()[1].dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("k", [31, 32, 96, 109])
+def test_packing_gives_back_every_code(bits, k):
+    n, blocks = 21, -(-k // 32)
+    codes = np.random.default_rng(k).integers(0, 1 << bits, (n, k), np.uint8)
+    w = qkernels.PackedNBits.from_codes(codes, np.ones((n, blocks), np.float32), axis=1, bits=bits)
+    same = qkernels.PackedNBits(*w.unpack(), K=k, N=n, bits=bits)
+    np.testing.assert_array_equal(same.buffers[0], w.buffers[0])
+    np.testing.assert_array_equal(same.take_rows(np.arange(n)), codes.astype(np.float32))
+    signed = qkernels.PackedNBits.from_codes((codes.astype(np.int16) - (1 << bits >> 1)).astype({2: ml_dtypes.int2, 4: ml_dtypes.int4, 8: np.int8}[bits]),
+                                             np.ones((n, blocks), np.float32), axis=1)
+    np.testing.assert_array_equal(signed.take_rows(np.arange(n)), codes.astype(np.float32) - (1 << bits >> 1))
