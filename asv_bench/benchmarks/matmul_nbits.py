@@ -3,7 +3,7 @@ import numpy as np
 
 import qkernels
 
-from .common import QWEN3, assert_tier, from_memory, giga_macs_per_second, gigabytes_per_second, normal, onnxruntime_node
+from .common import QWEN3, Compared, assert_tier, from_memory, giga_macs_per_second, gigabytes_per_second, normal, onnxruntime_node
 
 S = QWEN3["0.6B"]
 SHAPES = {"o_proj": (S.hidden, S.heads * S.head_size), "gate_up": (2 * S.intermediate, S.hidden), "head": (S.vocabulary, S.hidden)}  # (N, K)
@@ -63,43 +63,39 @@ def projections(shape):
 ALL_SHAPES = {f"{model} {name}": nk for model, shape in QWEN3.items() for name, nk in projections(shape).items()}
 
 
-class Projections:
-    """Every product of two models, one matrix again and again: what fits the caches stays in them, for the peer as well."""
+class Projections(Compared):
+    """Every product of two models, one matrix again and again: what fits the caches stays in them, for the peer as well, which is asked for
+    accuracy_level 4."""
 
     kernels = ("PackedNBits", "matmul_nbits")
-    params = [[1, 2, 4, 8, 16, 32, 128, 512], list(ALL_SHAPES), ["qkernels int8", "qkernels int16", "onnxruntime level 4"], [1, 2]]
-    param_names = ["rows", "weights", "who", "threads"]
+    family = "matmul_nbits"
+    params = [[1, 2, 4, 8, 16, 32, 128, 512], list(ALL_SHAPES), ["int8", "int16"], Compared.THREADS, ["qkernels", "onnxruntime"]]
+    param_names = ["rows", "weights", "activations", "threads", "who"]
     timeout = 300
 
-    def setup(self, rows, weights, who, threads):
+    def arrays(self, rows, weights):
         n, k = ALL_SHAPES[weights]
-        self.threads = qkernels.get_num_threads()
-        qkernels.set_num_threads(threads)
         random = np.random.default_rng(1)
-        x, b = normal(rows, k), np.frombuffer(random.bytes(n * k // 2), np.uint8).reshape(n, k // 32, 16)
-        scales = random.integers(1, 256, (n, k // 32)).astype(np.float32)  # exact in bfloat16, as those of a model born in it
-        self.macs = rows, n, k
-        who, kind = who.split(" ", 1)
-        if who == "qkernels":
-            assert_tier("matmul_nbits")
-            w, out = qkernels.PackedNBits(b, scales, K=k, N=n), np.empty((rows, n), np.float32)
-            self.call = lambda: w(x, activations=kind, out=out)
-        else:
-            self.call = onnxruntime_node("com.microsoft", "MatMulNBits", {"x": x, "b": b, "scales": scales}, constants=["b", "scales"], K=k, N=n, bits=4,
-                                         block_size=32, accuracy_level=4)
-        self.call()
+        # scales are exact in bfloat16, as those of a model born in it
+        return (normal(rows, k), np.frombuffer(random.bytes(n * k // 2), np.uint8).reshape(n, k // 32, 16),
+                random.integers(1, 256, (n, k // 32)).astype(np.float32), n, k)
 
-    def teardown(self, rows, weights, who, threads):
-        qkernels.set_num_threads(self.threads)
+    def nbytes(self, rows, weights, activations):
+        n, k = ALL_SHAPES[weights]
+        return n * k * 18 // 32 + 4 * rows * (n + k)
 
-    def time_product(self, rows, weights, who, threads):
-        self.call()
+    def qkernels(self, rows, weights, activations):
+        x, b, scales, n, k = self.arrays(rows, weights)
+        w, out = qkernels.PackedNBits(b, scales, K=k, N=n), np.empty((rows, n), np.float32)
+        return lambda: w(x, activations=activations, out=out)
 
-    def peakmem_product(self, rows, weights, who, threads):
-        self.call()
+    def onnxruntime(self, rows, weights, activations):
+        x, b, scales, n, k = self.arrays(rows, weights)
+        return onnxruntime_node("com.microsoft", "MatMulNBits", {"x": x, "b": b, "scales": scales}, constants=["b", "scales"], K=k, N=n, bits=4,
+                                block_size=32, accuracy_level=4)
 
-    def track_giga_macs_per_second(self, rows, weights, who, threads):
-        return giga_macs_per_second(self.call, *self.macs)
+    def track_giga_macs_per_second(self, rows, weights, activations, threads, who):
+        return giga_macs_per_second(self.call, rows, *ALL_SHAPES[weights])
     track_giga_macs_per_second.unit = "GMAC/s"
 
 
