@@ -1,5 +1,6 @@
 """Shared fixtures: the tiers of this CPU, and hypothesis without deadlines (the machines are shared)."""
 import os
+import signal
 
 import hypothesis
 import pytest
@@ -12,6 +13,9 @@ hypothesis.settings.register_profile("thorough", parent=hypothesis.settings.get_
 # continuous integration repeats the same examples, so that a red run is about the change; every other run draws new ones
 hypothesis.settings.register_profile("ci", parent=hypothesis.settings.get_profile("default"), derandomize=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+# a shell's background job ignores interrupts, and so would the programs that it starts: those of the tests are to heed them
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=qkernels.available_isa())
