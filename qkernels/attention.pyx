@@ -1,4 +1,4 @@
-"""Attention: ai.onnx Attention and com.microsoft GroupQueryAttention on arrays, and the fused call of a decoder with its cache."""
+"""Attention: ai.onnx Attention, com.microsoft GroupQueryAttention and QAttention on arrays, and the fused call of a decoder with its cache."""
 cimport numpy as cnp
 from cpython.long cimport PyLong_CheckExact
 from libc.math cimport INFINITY, isfinite, sqrt
@@ -8,6 +8,7 @@ from libc.string cimport memset
 
 from qkernels cimport _arrays, _runtime
 from qkernels.kv_cache cimport KVCache
+from qkernels.quantization cimport PackedInt8Matrix, integer_projection
 
 import numpy as np
 
@@ -1060,3 +1061,279 @@ def group_query_attention(query, key=None, value=None, past_key=None, past_value
                 held = _resident((<object>ends + bases)[b], past, window)
                 results[index][b, :, :held] = staged[b, :, (<object>ends)[b] - held:(<object>ends)[b]]
     return _arrays.pick(results, outputs)
+
+
+cdef cnp.ndarray _codes(object x, tuple dtypes, int rank, str func, str arg):
+    cdef cnp.ndarray a = _arrays.as_array(x, func, arg)
+    if a.dtype not in dtypes:
+        raise TypeError(f"{func}: {arg}: expected dtype {' or '.join([d.name for d in dtypes])}, got {a.dtype}")
+    if a.ndim != rank:
+        raise ValueError(f"{func}: {arg}: expected {rank} dimensions, got shape {_arrays.shape_of(a)}")
+    return a
+
+
+cdef cnp.ndarray _one_or(object x, object dtype, int64_t columns, str func, str arg):
+    """A scalar or one element, or with `columns` also one for each column: flat and contiguous."""
+    cdef cnp.ndarray a = _arrays.as_array(x, func, arg)
+    if a.dtype != dtype:
+        raise TypeError(f"{func}: {arg}: expected dtype {dtype}, got {a.dtype}")
+    if a.ndim > 1 or a.size != 1 and not (columns >= 0 and a.size == columns):
+        raise ValueError(f"{func}: {arg}: expected a scalar or shape (1,){f' or ({columns},)' if columns >= 0 else ''}, got {_arrays.shape_of(a)}")
+    return _arrays.contiguous(a).reshape(-1)
+
+
+cdef object _padding(object mask_index, int64_t batch, int64_t rows, int64_t keys, object filter_value, str func):
+    """What is added to scores, (batch, 1, rows or 1, keys), or None where that is nothing."""
+    cdef cnp.ndarray a = _arrays.int_input(mask_index, func, "mask_index")
+    cdef tuple shape = _arrays.shape_of(a)
+    m = <object>a
+    if shape in ((batch,), (2 * batch,)):
+        ends, starts, at = m[:batch, None], m[batch:, None], np.arange(keys)
+        if (ends < 0).any():
+            raise ValueError(f"{func}: mask_index: expected end positions >= 0, got {ends.min()}")
+        keep = at < ends
+        if len(starts):
+            keep &= at >= np.minimum(starts, keys)
+        keep = keep[:, None]
+    elif shape == (batch, keys):
+        keep = m[:, None] > 0
+    elif shape == (batch, rows, keys):
+        keep = m > 0
+    else:
+        raise ValueError(f"{func}: mask_index: expected shape ({batch},), ({2 * batch},), ({batch}, {keys}) or ({batch}, {rows}, {keys}), got {shape}")
+    return None if keep.all() else np.where(keep[:, None], np.float32(0), np.float32(filter_value))
+
+
+cdef class _Projection:
+    """The weight of QAttention with what belongs to it, checked."""
+    cdef object w  # the matrix or a PackedInt8Matrix
+    cdef cnp.ndarray bias, scale, zero
+    cdef int64_t inputs, heads, size
+
+    def __cinit__(self, weight, bias, weight_scale, weight_zero_point, num_heads, str func):
+        cdef cnp.ndarray w = _codes(weight, _BYTES, 2, func, "weight")
+        cdef int64_t columns = w.shape[1]
+        self.heads = _count(num_heads, func, "num_heads")
+        if columns % (3 * self.heads) or not columns:
+            raise ValueError(f"{func}: weight: expected 3 * hidden_size columns with a hidden_size divisible by num_heads {self.heads}, "
+                             f"got shape {_arrays.shape_of(w)}")
+        self.inputs, self.size = w.shape[0], columns // (3 * self.heads)
+        self.bias = _vector(bias, columns, func, "bias")
+        self.scale = _one_or(weight_scale, np.dtype(np.float32), columns, func, "weight_scale")
+        self.zero = np.zeros(1, w.dtype) if weight_zero_point is None else _one_or(weight_zero_point, w.dtype, columns, func, "weight_zero_point")
+        self.w = w
+
+    cdef object attend(self, object input, object input_scale, object mask_index, object input_zero_point, object past, object mask_filter_value,
+                       object scale, object unidirectional, object outputs, object out, object threads, str func):
+        cdef cnp.ndarray x = _codes(input, (_BYTES[0],), 3, func, "input"), product, y, before = None, present = None, mask = None
+        cdef qk_attention_args args
+        cdef int64_t batch = x.shape[0], rows = x.shape[1], hidden = self.heads * self.size, old = 0
+        cdef float filter_value
+        cdef const float *data
+        cdef int n = _arrays.num_threads(threads, func)
+        if x.shape[2] != self.inputs:
+            raise ValueError(f"{func}: input: expected shape (batch, sequence, {self.inputs}) for this weight, got {_arrays.shape_of(x)}")
+        x_scale = _one_or(input_scale, np.dtype(np.float32), -1, func, "input_scale")
+        x_zero = np.zeros(1, np.uint8) if input_zero_point is None else _one_or(input_zero_point, _BYTES[0], -1, func, "input_zero_point")
+        outputs = _arrays.check_outputs(outputs, (0, 1), func)
+        if out is not None and 0 not in outputs:
+            raise ValueError(f"{func}: out: output 0 is not among outputs={outputs}")
+        if past is not None:
+            before = _arrays.same_float_input(past, _arrays.F32, func, "past")
+            old = before.shape[3] if before.ndim == 5 else 0
+            if _arrays.shape_of(before) != (2, batch, self.heads, old, self.size):
+                raise ValueError(f"{func}: past: expected shape (2, {batch}, {self.heads}, past, {self.size}), got {_arrays.shape_of(before)}")
+            if 1 not in outputs:
+                raise ValueError(f"{func}: outputs: expected present (1) among them with a past, got {outputs}")
+        _clear(&args)
+        filter_value = _arrays.number(mask_filter_value, func, "mask_filter_value")
+        if filter_value != filter_value:
+            raise ValueError(f"{func}: mask_filter_value: expected a number, got {mask_filter_value}")
+        args.scale = 0 if scale is None else _number(scale, False, func, "scale")
+        if args.scale == 0:
+            args.scale = 1 / sqrt(<double>self.size)
+        args.causal = _flag(unidirectional, func, "unidirectional")
+        args.batch, args.heads, args.kv_heads, args.rows, args.keys = batch, self.heads, self.heads, rows, old + rows
+        args.d, args.dv, args.past = self.size, self.size, old
+        if mask_index is not None:
+            mask = _padding(mask_index, batch, rows, args.keys, filter_value, func)
+        if mask is not None:
+            mask = np.broadcast_to(mask, (batch, self.heads, rows, args.keys))
+            args.mask, args.mask_dtype = cnp.PyArray_DATA(mask), _arrays.F32
+            args.mask_batch, args.mask_row = _step(mask, 0), _step(mask, 2)
+        y = _arrays.output(out, (batch, rows, hidden), _arrays.F32, func)
+        if out is not None:
+            for other, name in ((input, "input"), (self.bias, "bias"), (self.scale, "weight_scale"), (past, "past"), (self.w, "weight")):
+                if isinstance(other, np.ndarray) and np.may_share_memory(y, other):
+                    raise ValueError(f"{func}: out: overlaps {name}")
+        product = integer_projection(x, self.w, x_zero, self.zero, x_scale, self.scale, self.bias, n, func)
+        data = <const float *>cnp.PyArray_DATA(product)
+        args.q_dtype = args.k_dtype = args.v_dtype = args.y_dtype = _arrays.F32
+        args.q, args.k, args.v, args.y = data, data + hidden, data + 2 * hidden, cnp.PyArray_DATA(y)
+        args.q_batch = args.k_batch = args.v_batch = rows * 3 * hidden
+        args.q_head = args.k_head = args.v_head = args.y_head = self.size
+        args.q_row = args.k_row = args.v_row = 3 * hidden
+        args.y_batch, args.y_row = rows * hidden, hidden
+        if 1 in outputs:
+            present = np.empty((2, batch, self.heads, args.keys, self.size), np.float32)
+            if old:
+                for new, kept in zip(present, before):
+                    _copy_past(kept, new, n)
+            args.new_k, args.new_v = args.k, args.v
+            args.new_k_batch, args.new_k_head, args.new_k_row = args.k_batch, args.k_head, args.k_row
+            args.new_v_batch, args.new_v_head, args.new_v_row = args.v_batch, args.v_head, args.v_row
+            data = <const float *>cnp.PyArray_DATA(present)
+            args.k, args.v = data, data + present.size // 2
+            args.k_row = args.v_row = self.size
+            args.k_head = args.v_head = args.keys * self.size
+            args.k_batch = args.v_batch = self.heads * args.k_head
+        if args.keys:
+            _run(&args, n, True)
+        return _arrays.pick({0: y, 1: present}, outputs)
+
+
+cdef int _only_zero(object value, str func, str arg, str why) except -1:
+    if value is not None and value != 0:
+        raise ValueError(f"{func}: {arg}: expected 0, {why}, got {value!r}")
+    return 0
+
+
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
+
+
+def qattention(input, weight, bias, input_scale, weight_scale, mask_index=None, input_zero_point=None, weight_zero_point=None, past=None, *, num_heads,
+               do_rotary=0, mask_filter_value=-10000.0, past_present_share_buffer=0, scale=None, unidirectional=0, outputs=(0,), out=None, threads=None):
+    """Self-attention of a quantized activation by a quantized weight.
+
+    com.microsoft QAttention, since version 1. Queries, keys and values are ``float32(Σ (input - zero) (weight - zero)) * (input_scale * weight_scale) + bias``
+    with the sum exact in int32; then masked softmax attention in float32.
+
+    Parameters
+    ----------
+    input : array uint8, (batch, sequence, inputs)
+    weight : array uint8 or int8, (inputs, 3 * hidden)
+        Columns are all heads' queries, then keys, then values. `PackedQAttention` prepares one that stays.
+    bias : array float32, (3 * hidden,)
+    input_scale : array float32
+        A scalar or one element.
+    weight_scale : array float32
+        A scalar or one element, or one for each column.
+    mask_index : array of integers, optional
+        (batch,) end positions, or (2 * batch,) ends and then starts; or (batch, keys) or (batch, sequence, keys), where a key counts if its value is
+        above 0. keys = past + sequence. `mask_filter_value` is added to the scores of the others, so that a query all of whose keys are masked
+        attends by its raw scores.
+    input_zero_point : array uint8, optional
+        A scalar or one element; default 0.
+    weight_zero_point : array of weight's dtype, optional
+        A scalar or one element, or one for each column; default 0.
+    past : array float32, (2, batch, num_heads, past, hidden / num_heads), optional
+        Keys and values in front of the new ones; then `outputs` must have present.
+    num_heads : int
+        Divides hidden.
+    do_rotary, past_present_share_buffer : int
+        Only 0: ONNX Runtime's CPU kernel ignores the one, and past and present are arrays of their own here.
+    mask_filter_value : float, default -10000
+    scale : float, optional
+        Of query · key; None or 0 for 1 / sqrt(hidden / num_heads).
+    unidirectional : int, default 0
+        1: a query sees the keys up to its own position, past + i. What it does not see weighs nothing, whatever the mask.
+    outputs : tuple of int, default (0,)
+        Which of output (0) and present (1) to return.
+    out : ndarray float32, optional
+        Receives output; overlaps no input.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray or tuple of ndarray
+        output (batch, sequence, hidden); present (2, batch, num_heads, past + sequence, hidden / num_heads), keys first.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> one = np.float32(1)
+    >>> qkernels.qattention(np.uint8([[[2], [4]]]), np.uint8([[0, 0, 3]]), np.zeros(3, np.float32), one, one, num_heads=1)
+    array([[[9.],
+            [9.]]], dtype=float32)
+    """
+    cdef str func = "qattention"
+    cdef _Projection projection
+    _only_zero(do_rotary, func, "do_rotary", "since no reference defines the rotation")
+    _only_zero(past_present_share_buffer, func, "past_present_share_buffer", "since past and present are two arrays")
+    projection = _Projection(weight, bias, weight_scale, weight_zero_point, num_heads, func)
+    return projection.attend(input, input_scale, mask_index, input_zero_point, past, mask_filter_value, scale, unidirectional, outputs, out, threads, func)
+
+
+cdef class PackedQAttention:
+    """The constant part of `qattention`, its weight prepared once.
+
+    Immutable.
+
+    Parameters
+    ----------
+    weight, bias, weight_scale, weight_zero_point, num_heads
+        As in `qattention`.
+    threads : int, optional
+        For packing.
+
+    Raises
+    ------
+    TypeError, ValueError
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> layer = qkernels.PackedQAttention(np.uint8([[0, 0, 3]]), np.zeros(3, np.float32), np.float32(1), num_heads=1)
+    >>> layer(np.uint8([[[2], [4]]]), np.float32(1), unidirectional=1)
+    array([[[6.],
+            [9.]]], dtype=float32)
+    """
+
+    cdef _Projection _projection
+
+    def __cinit__(self, *args, **kwargs):
+        # an object made by __new__ alone has no inputs
+        self._projection = _Projection(np.empty((0, 3), np.uint8), np.zeros(3, np.float32), np.float32(1), None, 1, "PackedQAttention")
+
+    def __init__(self, weight, bias, weight_scale, weight_zero_point=None, *, num_heads, threads=None):
+        cdef _Projection projection = _Projection(weight, bias, weight_scale, weight_zero_point, num_heads, "PackedQAttention")
+        projection.w = PackedInt8Matrix(projection.w, threads=threads)
+        projection.bias, projection.scale, projection.zero = projection.bias.copy(), projection.scale.copy(), projection.zero.copy()
+        self._projection = projection
+
+    @property
+    def shape(self):
+        """(inputs, 3 * hidden)."""
+        return self._projection.w.shape
+
+    @property
+    def num_heads(self):
+        return self._projection.heads
+
+    @property
+    def nbytes(self):
+        """Bytes of the packed weight."""
+        return self._projection.w.nbytes
+
+    def __repr__(self):
+        return f"PackedQAttention(inputs={self.shape[0]}, hidden={self.shape[1] // 3}, num_heads={self.num_heads}, nbytes={self.nbytes})"
+
+    def __call__(self, input, input_scale, mask_index=None, input_zero_point=None, past=None, *, mask_filter_value=-10000.0, scale=None, unidirectional=0,
+                 outputs=(0,), out=None, threads=None):
+        """`qattention` with this weight.
+
+        Parameters
+        ----------
+        input, input_scale, mask_index, input_zero_point, past, mask_filter_value, scale, unidirectional, outputs, out, threads
+            As in `qattention`.
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+        """
+        return self._projection.attend(input, input_scale, mask_index, input_zero_point, past, mask_filter_value, scale, unidirectional, outputs, out,
+                                       threads, "PackedQAttention")

@@ -34,6 +34,7 @@ cdef extern from "quantization/quantization.h" nogil:
         const int32_t *b_zero
         const float *a_scale
         const float *b_scale
+        const float *bias
         const int64_t *a_batch
         const int64_t *b_batch
         const int64_t *b_columns
@@ -596,7 +597,7 @@ cdef cnp.ndarray _per_line(object value, tuple lead, int64_t count, bint rows, o
 
 
 cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, object a_scale, object b_scale, object y_scale, object y_zero,
-                            object out, object threads, str func):
+                            object out, object threads, str func, cnp.ndarray bias=None):
     cdef PackedInt8Matrix ready = b if isinstance(b, PackedInt8Matrix) else None
     cdef cnp.ndarray x = _matrix(a, func, "a"), w = _matrix(b, func, "b") if ready is None else ready._shaped
     cdef cnp.ndarray y, az, bz, sa = None, sb = None, a_batch, b_batch, b_columns
@@ -622,16 +623,19 @@ cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, ob
         raise ValueError(f"{func}: b: leading dimensions {b_lead} do not broadcast with a's {a_lead}") from None
     az = _per_line(a_zero, a_lead, args.m, True, a_type, np.int32, func, "a_zero_point")
     bz = _per_line(b_zero, b_lead, args.n, False, b_type, np.int32, func, "b_zero_point")
-    args.a_scale = args.b_scale = NULL
+    args.a_scale = args.b_scale = args.bias = NULL
     args.y_code, args.y_zero, args.y_scale = QK_I32, 0, 1
     result = np.dtype(np.int32)
     if a_scale is not None:
         sa = _per_line(a_scale, a_lead, args.m, True, None, np.float32, func, "a_scale")
         sb = _per_line(b_scale, b_lead, args.n, False, None, np.float32, func, "b_scale")
         args.a_scale, args.b_scale = <const float *>cnp.PyArray_DATA(sa), <const float *>cnp.PyArray_DATA(sb)
-        result = y_zero.dtype
-        args.y_code = QK_U8 if result == np.uint8 else QK_I8
-        args.y_zero, args.y_scale = int(y_zero.reshape(-1)[0]), float(y_scale.astype(np.float32).reshape(-1)[0])
+        if bias is not None:
+            result, args.y_code, args.bias = np.dtype(np.float32), QK_VALUE, <const float *>cnp.PyArray_DATA(bias)
+        else:
+            result = y_zero.dtype
+            args.y_code = QK_U8 if result == np.uint8 else QK_I8
+            args.y_zero, args.y_scale = int(y_zero.reshape(-1)[0]), float(y_scale.astype(np.float32).reshape(-1)[0])
     y = _arrays.output_of(out, lead + (() if a_vector else (args.m,)) + (() if b_vector else (args.n,)), result, func)
     if out is not None:
         for other, name in ((a, "a"), (b, "b")):
@@ -679,6 +683,12 @@ cdef object _integer_matmul(object a, object b, object a_zero, object b_zero, ob
     return y
 
 
+cdef cnp.ndarray integer_projection(cnp.ndarray x, object w, object x_zero, object w_zero, object x_scale, object w_scale, cnp.ndarray bias, int threads,
+                                    str func):
+    """``float32(exact integer product) * (x_scale * w_scale) + bias``, of arguments that are checked."""
+    return _integer_matmul(x, w, x_zero, w_zero, x_scale, w_scale, None, None, None, threads, func, bias)
+
+
 cdef cnp.ndarray _strided_batches(tuple own, tuple lead, tuple strides):
     """Offset of each batch of the broadcast shape `lead`, for an operand with leading dimensions `own` at these strides."""
     offsets = np.zeros(lead, np.int64)
@@ -722,8 +732,6 @@ cdef class PackedInt8Matrix:
     >>> qkernels.matmul_integer(np.uint8([[1, 2]]), w, np.uint8([1]))
     array([[3, 4]], dtype=int32)
     """
-
-    cdef cnp.ndarray _panels, _shaped
 
     def __cinit__(self, *args, **kwargs):
         # an object made by __new__ alone is an empty matrix

@@ -197,6 +197,8 @@ def _accepted():
         "rotary_embedding": lambda f, a: f(heads(a), *cache(a), i64([3])), "contrib.rotary_embedding": lambda f, a: f(heads(a), i64([3]), *cache(a)),
         "attention": lambda f, a: f(*[heads(a)] * 3), "sample": lambda f, a: f(a[0], seed=1, step=1),
         "group_query_attention": lambda f, a: f(flat(a), flat(a), flat(a), seqlens_k=np.int32([0]), total_sequence_length=np.int32([1]), num_heads=2, kv_num_heads=2),
+        "qattention": lambda f, a: f(a[None], a.T[:, :3], np.zeros(3, np.float32), scale, scale, num_heads=1),
+        "PackedQAttention": lambda f, a: f(a.T[:, :3], np.zeros(3, np.float32), scale, num_heads=1)(a[None], scale),
         "matmul_nbits": lambda f, a: f(np.tile(a, 4), codes, np.ones((4, 1), a.dtype), K=16, N=4, block_size=16),
         "PackedNBits": lambda f, a: f(codes, np.ones((4, 1), a.dtype), K=16, N=4, block_size=16)(np.tile(a, 4)),
         "quantize_linear": lambda f, a: f(a, scale), "dequantize_linear": lambda f, a: f(a, scale), "matmul_integer": lambda f, a: f(a, a.T),

@@ -91,6 +91,38 @@ class GroupQueryAttention(Compared):
         return onnxruntime_node("com.microsoft", "GroupQueryAttention", inputs, outputs=3, bound=in_place, shared=shared, **attributes)
 
 
+class QAttention(Compared):
+    """A layer of BERT's base size with constant weights: a sequence of 128, and one token after 127."""
+
+    kernels = ("qattention", "PackedQAttention")
+    family = "attention"
+    params = [["128 after 0", "1 after 127"], ["uint8", "int8"], Compared.THREADS, ["qkernels", "onnxruntime"]]
+    param_names = ["tokens", "weight", "threads", "who"]
+    HIDDEN, HEADS = 768, 12
+
+    def inputs(self, tokens, weight):
+        rows, past = map(int, tokens.split(" after "))
+        random, kind = np.random.default_rng(0), np.iinfo(weight)
+        inputs = dict(input=random.integers(0, 256, (1, rows, self.HIDDEN)).astype(np.uint8),
+                      weight=random.integers(kind.min, kind.max, (self.HIDDEN, 3 * self.HIDDEN)).astype(weight), bias=normal(3 * self.HIDDEN),
+                      input_scale=np.float32([0.01]), weight_scale=np.full(3 * self.HIDDEN, 0.001, np.float32), mask_index=np.ones((1, rows + past), np.int32),
+                      input_zero_point=np.uint8([120]), weight_zero_point=np.full(3 * self.HIDDEN, 1, weight))
+        return inputs | (dict(past=normal(2, 1, self.HEADS, past, self.HIDDEN // self.HEADS)) if past else {}), dict(unidirectional=int(past > 0))
+
+    def nbytes(self, tokens, weight):
+        return sum(x.nbytes for x in self.inputs(tokens, weight)[0].values())
+
+    def qkernels(self, tokens, weight):
+        i, attributes = self.inputs(tokens, weight)
+        layer = qkernels.PackedQAttention(i["weight"], i["bias"], i["weight_scale"], i["weight_zero_point"], num_heads=self.HEADS)
+        return lambda: layer(i["input"], i["input_scale"], i["mask_index"], i["input_zero_point"], i.get("past"), outputs=(0, 1), **attributes)
+
+    def onnxruntime(self, tokens, weight):
+        i, attributes = self.inputs(tokens, weight)
+        return onnxruntime_node("com.microsoft", "QAttention", i, outputs=2, result=np.float32, num_heads=self.HEADS,
+                                constants=["weight", "bias", "input_scale", "weight_scale", "input_zero_point", "weight_zero_point"], **attributes)
+
+
 class _Layers:
     """A step through a cache's layers."""
 

@@ -92,13 +92,14 @@ def from_memory(make, nbytes, beyond=256 << 20):
     return following
 
 
-def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, shared=(), **attributes):
+def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, shared=(), result=None, **attributes):
     """A function that runs one node in ONNX Runtime on `inputs`, a dict of arrays; those that do not change from call to call should be `constants`.
 
     `constants`, an attribute of that name, lists the inputs that become initializers. `outputs` is a number, or a list with "" for what is not wanted.
     `then`, likewise, is the operator of a second node and the name of an input: its operands are the first node's result and that input.
     bound: inputs and outputs are bound once and stay in place, as with ``out=``; else a call returns new arrays. `shared`, pairs of an input and an output
-    that are one buffer, as decoders bind their past and present keys and values. n/a where ONNX Runtime has no such kernel."""
+    that are one buffer, as decoders bind their past and present keys and values. `result`: dtype of the outputs, where it is not the first input's.
+    n/a where ONNX Runtime has no such kernel."""
     onnx, ort = peer("onnx"), peer("onnxruntime")
     constants, (second, other) = attributes.pop("constants", ()), attributes.pop("then", (None, None))
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
@@ -109,7 +110,7 @@ def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, 
         nodes.append(onnx.helper.make_node(second, [*results, other], names))
     infos = [onnx.helper.make_tensor_value_info(name, types[name], x.shape) for name, x in inputs.items() if name not in constants]
     initializers = [onnx.helper.make_tensor(name, types[name], inputs[name].shape, inputs[name].tobytes(), raw=True) for name in constants]
-    main_type = next(iter(types.values()))
+    main_type = next(iter(types.values())) if result is None else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(result))
     graph = onnx.helper.make_graph(nodes, op_type, infos, [onnx.helper.make_tensor_value_info(name, main_type, None) for name in names if name], initializers)
     model = onnx.helper.make_model(graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)])
     options = ort.SessionOptions()

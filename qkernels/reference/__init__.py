@@ -9,10 +9,12 @@ from onnx.reference import ReferenceEvaluator
 from qkernels.reference.op_gather_block_quantized import GatherBlockQuantized
 from qkernels.reference.op_group_query_attention import GroupQueryAttention
 from qkernels.reference.op_matmul_nbits import MatMulNBits
+from qkernels.reference.op_qattention import QAttention
 from qkernels.reference.op_rotary_embedding import RotaryEmbedding
 from qkernels.reference.op_simplified_layer_normalization import SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization
 
-OPERATORS = [GatherBlockQuantized, GroupQueryAttention, MatMulNBits, RotaryEmbedding, SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization]
+OPERATORS = [GatherBlockQuantized, GroupQueryAttention, MatMulNBits, QAttention, RotaryEmbedding, SimplifiedLayerNormalization,
+             SkipSimplifiedLayerNormalization]
 
 
 def evaluate(domain, op_type, inputs, *, outputs=1, opset=23, **attributes):

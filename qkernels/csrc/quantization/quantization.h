@@ -25,7 +25,8 @@ typedef struct {
     int64_t outer, runs, length, last, outer_step, repeat, step;
 } qk_linear_args;
 
-/* y = sum over k of (a - a_zero) * (b - b_zero), exact modulo 2^32; or that, scaled, rounded and saturated to 8 bits.
+/* y = sum over k of (a - a_zero) * (b - b_zero), exact modulo 2^32; or that, scaled, rounded and saturated to 8 bits; or float32(sum) * (a_scale *
+ * b_scale) + bias.
  *
  * a enters as unsigned bytes and b as signed ones, the other kinds moved by 128 with their zero points: four such products fit one lane of
  * a dot instruction. b is packed for it by groups of 16 columns, (k / 4, 16, 4), as its columns come up or once for all; the zero points enter as
@@ -34,15 +35,16 @@ typedef struct {
     const uint8_t *a;                             /* (a_rows, k) */
     const uint8_t *b;                             /* batches of (k, n) with the strides below; not read where there is `packed` */
     const uint8_t *packed;                        /* all ceil(n / 16) panels of the one b of all batches, by qk_integer_pack; or null */
-    void *y;                                      /* (batches, m, n) int32, uint8 or int8 */
+    void *y;                                      /* (batches, m, n) int32, uint8, int8 or float32 */
     const int32_t *a_zero, *b_zero;               /* (a_rows), and n for each batch of b */
     const float *a_scale, *b_scale;               /* the same shapes; null for int32 results */
+    const float *bias;                            /* (n), for float32 */
     const int64_t *a_batch, *b_batch, *b_columns; /* (batches): first row of a, first element of b, first of b's zero points */
     uint8_t *rows;                                /* scratch: (a_rows, 4 ceil(k / 4)) */
     int32_t *sums;                                /* scratch: (a_rows) */
     uint8_t *panels; /* scratch without `packed`: 4 panels for each thread, of 64 + 64 ceil(k / 4) bytes: sums of 16 columns, columns */
     float y_scale;
-    int y_zero, y_code, a_signed, b_signed; /* y_code: QK_I32, QK_U8 or QK_I8 */
+    int y_zero, y_code, a_signed, b_signed; /* y_code: QK_I32, QK_U8, QK_I8 or QK_VALUE */
     int64_t batches, m, n, k, a_rows, b_k_stride, b_n_stride;
 } qk_integer_args;
 

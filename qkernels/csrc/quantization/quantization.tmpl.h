@@ -266,6 +266,7 @@ static inline void QK_TIER(integer_finish)(const qk_integer_args *a, int64_t bat
     v16i b_zero = v16i_sub(QK_TIER(load_ints)(a->b_zero + columns, n), v16i_set1(a->b_signed ? 0 : 128));
     v16i b_sum = v16i_sub(v16i_load(panel), v16i_mul(b_zero, v16i_set1((int32_t)(uint32_t)a->k)));
     v16 b_scale = a->b_scale ? v16_load_as(QK_F32, a->b_scale + columns, n) : v16_zero();
+    v16 bias = a->bias ? v16_load_as(QK_F32, a->bias + column, n) : v16_zero();
     float low = (a->y_code == QK_I8 ? -128.0f : 0.0f) - (float)a->y_zero;
     for (int r = 0; r < rows; r++, at += a->n, line++, sums += 16 * step) {
         v16i a_zero = v16i_set1(a->a_zero[line] + (a->a_signed ? 128 : 0));
@@ -277,7 +278,12 @@ static inline void QK_TIER(integer_finish)(const qk_integer_args *a, int64_t bat
                 memcpy(y, some, 4 * (size_t)n);
             continue;
         }
-        v16 scale = v16_div(v16_mul(v16_set1(a->a_scale[line]), b_scale), v16_set1(a->y_scale));
+        v16 scale = v16_mul(v16_set1(a->a_scale[line]), b_scale);
+        if (a->y_code == QK_VALUE) {
+            v16_store_as(QK_F32, (float *)a->y + at, v16_add(v16_mul(v16i_to_f(sum), scale), bias), n);
+            continue;
+        }
+        scale = v16_div(scale, v16_set1(a->y_scale));
         v16 v = v16_round(v16_mul(v16i_to_f(sum), scale));
         v = v16_min(v16_max(v, v16_set1(low)), v16_set1(low + 255.0f)); /* NaN, from scales that are none, becomes the smallest code */
         QK_TIER(store_codes)(QK_U8, a->y, at, v16i_add(v16_to_i(v), v16i_set1(a->y_zero)), n);
