@@ -159,7 +159,7 @@ cdef void _copy_past(cnp.ndarray past, cnp.ndarray present, int threads):
         (<object>present)[:, :, :past.shape[2]] = past
         return
     bytes = past.shape[2] * past.shape[3] * size
-    threads = _arrays.worth(threads, past.size * size, 1 << 20)
+    threads = _arrays.worth(threads, past.size * size, 1 << 18)
     with nogil:
         qk_attention_copy(threads, cnp.PyArray_BYTES(present), present.shape[2] * present.shape[3] * size, cnp.PyArray_BYTES(past), bytes,
                           past.shape[0] * past.shape[1], bytes)
@@ -1177,8 +1177,7 @@ cdef class _Projection:
         if 1 in outputs:
             present = np.empty((2, batch, self.heads, args.keys, self.size), np.float32)
             if old:
-                for new, kept in zip(present, before):
-                    _copy_past(kept, new, n)
+                _copy_past(before.reshape(2 * batch, self.heads, old, self.size), present.reshape(2 * batch, self.heads, args.keys, self.size), n)
             args.new_k, args.new_v = args.k, args.v
             args.new_k_batch, args.new_k_head, args.new_k_row = args.k_batch, args.k_head, args.k_row
             args.new_v_batch, args.new_v_head, args.new_v_row = args.v_batch, args.v_head, args.v_row

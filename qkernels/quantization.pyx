@@ -54,7 +54,7 @@ cdef extern from "quantization/quantization.h" nogil:
 # elements, and multiplications, for which starting a second thread pays; elements of a run where one scale serves the whole tensor
 cdef enum:
     GRAIN = 1 << 17
-    PRODUCTS = 1 << 20
+    PRODUCTS = 1 << 18
     RUN = 1 << 12
 
 _E8M0, _SMALL_FLOATS = _conversion.E8M0, _conversion.SMALL_FLOATS

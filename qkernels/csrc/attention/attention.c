@@ -9,7 +9,7 @@ static const qk_attention_table *const tables[QK_ISA_COUNT] = QK_TABLES(attentio
 static int64_t thread_scratch(const qk_attention_args *a)
 {
     int64_t d = qk_attention_pad(a->d), dv = qk_attention_pad(a->dv);
-    return QK_ATTENTION_ROWS * (d + QK_ATTENTION_PIECE + 2 * dv + 4) + QK_ATTENTION_PIECE * (d + dv);
+    return qk_attention_held(a) * (d + QK_ATTENTION_PIECE + 2 * dv + 4) + QK_ATTENTION_PIECE * (d + dv);
 }
 
 /* few rows, or too few blocks of them to keep all threads at work */

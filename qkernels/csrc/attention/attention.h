@@ -101,6 +101,8 @@ static inline int64_t qk_attention_rows(const qk_attention_args *a) { return a->
 static inline int64_t qk_attention_pieces(const qk_attention_args *a) { return qk_ceil_div(a->keys, QK_ATTENTION_PIECE); }
 static inline int64_t qk_attention_blocks(const qk_attention_args *a) { return qk_ceil_div(qk_attention_rows(a), QK_ATTENTION_ROWS); }
 static inline int64_t qk_attention_pad(int64_t n) { return qk_ceil_div(n, 16) * 16; }
+/* rows that working memory is for: a step's stays small, or its allocation would cost as much as the step */
+static inline int64_t qk_attention_held(const qk_attention_args *a) { return qk_min(QK_ATTENTION_ROWS, qk_attention_pad(qk_attention_rows(a))); }
 static inline int64_t qk_attention_pad_codes(int64_t n) { return qk_ceil_div(n, 32) * 32; }
 /* whether bytes are multiplied as integers: 512 * 127 * 32767 is less than 2^31 */
 static inline int qk_attention_is_coded(const qk_attention_args *a) { return a->k_rows && a->d <= 512; }

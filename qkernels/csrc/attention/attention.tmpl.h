@@ -26,12 +26,12 @@ enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS };
 
 /* One thread's working memory; strides are padded to 16 and the padding of q and k is zero. */
 typedef struct {
-    float *q;                                 /* (QK_ROWS, d) */
-    float *s;                                 /* (QK_ROWS, QK_PIECE): scores, then probabilities */
-    float *o;                                 /* (QK_ROWS, dv) of one piece */
-    float *total;                             /* (QK_ROWS, dv) of the pieces so far */
+    float *q;                                 /* (rows, d), rows up to QK_ROWS */
+    float *s;                                 /* (rows, QK_PIECE): scores, then probabilities */
+    float *o;                                 /* (rows, dv) of one piece */
+    float *total;                             /* (rows, dv) of the pieces so far */
     float *k, *v;                             /* (QK_PIECE, d), (QK_PIECE, dv): widened */
-    float *m, *l, *m_total, *l_total;         /* (QK_ROWS) */
+    float *m, *l, *m_total, *l_total;         /* (rows) */
     int64_t d, dv;                            /* padded */
     int lo[QK_ROWS], hi[QK_ROWS];             /* the keys of the piece that a row sees */
     float q_scale[QK_ROWS], p_scale[QK_ROWS]; /* of rows of codes */
@@ -66,18 +66,19 @@ QK_TILED void QK_TIER(fetch)(const qk_attention_ahead *ahead, int first, int las
 static qk_attention_work QK_TIER(attention_work)(const qk_attention_args *a, float *p)
 {
     qk_attention_work w; /* not set to zero: this is a step's time for a few keys */
+    int64_t rows = qk_attention_held(a);
     w.d = qk_attention_pad(a->d);
     w.dv = qk_attention_pad(a->dv);
     w.q = p;
-    w.s = w.q + QK_ROWS * w.d;
-    w.o = w.s + QK_ROWS * QK_PIECE;
-    w.total = w.o + QK_ROWS * w.dv;
-    w.k = w.total + QK_ROWS * w.dv;
+    w.s = w.q + rows * w.d;
+    w.o = w.s + rows * QK_PIECE;
+    w.total = w.o + rows * w.dv;
+    w.k = w.total + rows * w.dv;
     w.v = w.k + QK_PIECE * w.d;
     w.m = w.v + QK_PIECE * w.dv;
-    w.l = w.m + QK_ROWS;
-    w.m_total = w.l + QK_ROWS;
-    w.l_total = w.m_total + QK_ROWS;
+    w.l = w.m + rows;
+    w.m_total = w.l + rows;
+    w.l_total = w.m_total + rows;
     return w;
 }
 
