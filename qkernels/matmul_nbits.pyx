@@ -763,8 +763,8 @@ def quantize_nbits(w, *, bits=4, block_size=32, symmetric=True, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> b, scales, zero_points = qkernels.quantize_nbits(np.float32([[-8, 7] * 8]), block_size=16)
-    >>> b[0, 0, :2], scales, zero_points
-    (array([240, 240], dtype=uint8), array([[1]], dtype=bfloat16), None)
+    >>> b[0, 0, :2], scales.astype(float).tolist(), zero_points
+    (array([240, 240], dtype=uint8), [[1.0]], None)
     """
     if isinstance(w, (list, tuple)):
         raise TypeError("quantize_nbits: w: expected an array, got a sequence; PackedNBits.quantize stacks several")

@@ -963,10 +963,10 @@ def unpack_int4(packed, shape, dtype=ml_dtypes.int4):
     Examples
     --------
     >>> import ml_dtypes, numpy as np, qkernels
-    >>> qkernels.unpack_int4(np.uint8([0xF1, 0x07]), (3,))
-    array([1, -1, 7], dtype=int4)
-    >>> qkernels.unpack_int4(np.uint8([0xF1, 0x07]), 3, ml_dtypes.uint4)
-    array([1, 15, 7], dtype=uint4)
+    >>> qkernels.unpack_int4(np.uint8([0xF1, 0x07]), (3,)).tolist()
+    [1, -1, 7]
+    >>> qkernels.unpack_int4(np.uint8([0xF1, 0x07]), 3, ml_dtypes.uint4).tolist()
+    [1, 15, 7]
     """
     cdef cnp.ndarray a = _arrays.as_array(packed, "unpack_int4", "packed")
     if a.dtype != np.uint8:

@@ -50,6 +50,10 @@ def _mistakes():
         _silence_stdout()
         raise click.exceptions.Exit(0) from error
     except OSError as error:
+        try:
+            sys.stdout.flush()
+        except OSError:  # a full disk, say: it was that which failed
+            _silence_stdout()
         where = f"{error.filename}: " if error.filename is not None else ""
         raise click.ClickException(f"{where}{error.strerror}" if error.strerror else str(error)) from error
     except (ValueError, IndexError, MissingExtraError) as error:

@@ -6,11 +6,14 @@ import functools
 import re
 import warnings
 
+import ml_dtypes
+import numpy as np
 from onnx import TensorProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from qkernels import backend
+from tests.oracle import SMALL_INTEGERS
 
 # Tests of registered operators that must fail: pattern of the whole name → reason. Each is run, and one that passes is an error.
 EXCLUDED = {
@@ -58,8 +61,20 @@ def run(case):
     """Run one test; raises where a result differs."""
     prepared = backend.prepare(case.model, check=False)
     for inputs, expected in case.data_sets:
-        outputs = prepared.run([_array(x) for x in inputs])
-        Runner.assert_similar_outputs([_array(x) for x in expected], outputs, rtol=case.rtol, atol=case.atol)
+        inputs, expected = [_array(x) for x in inputs], [_array(x) for x in expected]
+        outputs = prepared.run(inputs)
+        if re.match("test_cast(like)?_", case.name):
+            expected, outputs = ([_defined(inputs[0], y) for y in results] for results in (expected, outputs))
+        Runner.assert_similar_outputs(expected, outputs, rtol=case.rtol, atol=case.atol)
+
+
+def _defined(x, y):
+    """A cast's result, 0 where the value does not fit y's integers below 8 bits: undefined by Cast, and there the test expects whatever the installed
+    ml_dtypes does, which 0.7 changed."""
+    if y.dtype not in SMALL_INTEGERS or x.dtype in SMALL_INTEGERS:
+        return y
+    limits, value = ml_dtypes.iinfo(y.dtype), np.trunc(x.astype(np.float64))
+    return np.where((value >= int(limits.min)) & (value <= int(limits.max)), y, np.zeros((), y.dtype))
 
 
 def _array(x):
