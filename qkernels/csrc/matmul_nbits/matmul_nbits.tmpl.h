@@ -82,21 +82,22 @@ static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits *w, const char *values, int64_t group, const int bits,
-                                                                      const int count, v16 *y)
+/* `rows` of the `count` rows that lie together */
+static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits *w, const float *values, int64_t group, const int bits,
+                                                                      const int count, const int rows, v16 *y)
 {
     int split = w->block_size == 16;
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
     const v16i mask = v16i_set1((1 << bits) - 1);
     for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits) {
-        v16 sum[2][QK_MAX_ROWS];
+        v16 sum[2][QK_FLOAT_ROWS];
         int64_t at[2];
         for (int half = 0; half < 2; half++) {
             at[half] = QK_TIER(block_of)(w, group, split ? 2 * t + half : t);
             v16 zero = QK_TIER(block_zero)(w, at[half]);
-            const float *a = (const float *)values + t * count * QK_TILE + 16 * half;
+            const float *a = values + t * count * QK_TILE + 16 * half;
             QK_UNROLL
-            for (int r = 0; r < count; r++)
+            for (int r = 0; r < rows; r++)
                 sum[half][r] = v16_zero();
             for (int g = 0; g < 4; g++) {
                 v16i codes = v16i_load(tile + 64 * (bits == 2 ? half : bits == 4 ? g : 4 * half + g));
@@ -109,13 +110,13 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
                     v16 value = v16_sub(v16i_to_f(v16i_and(codes, mask)), zero);
                     codes = v16i_shr(codes, 8);
                     QK_UNROLL
-                    for (int r = 0; r < count; r++)
+                    for (int r = 0; r < rows; r++)
                         sum[half][r] = v16_fma(v16_set1(a[r * QK_TILE + 4 * g + i]), value, sum[half][r]);
                 }
             }
         }
         QK_UNROLL
-        for (int r = 0; r < count; r++)
+        for (int r = 0; r < rows; r++)
             if (split) {
                 y[r] = v16_fma(sum[0][r], QK_TIER(block_scale)(w, at[0]), y[r]);
                 y[r] = v16_fma(sum[1][r], QK_TIER(block_scale)(w, at[1]), y[r]);
@@ -138,7 +139,8 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
     if (digits)
         QK_TIER(integer_rows)(w, a, group, bits, digits, split, count, y);
     else
-        QK_TIER(float_rows)(w, a, group, bits, count, y);
+        for (int r = 0; r < count; r += QK_FLOAT_ROWS)
+            QK_TIER(float_rows)(w, (const float *)a + r * QK_TILE, group, bits, count, count < QK_FLOAT_ROWS ? count : QK_FLOAT_ROWS, y + r);
     v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
     QK_UNROLL
     for (int r = 0; r < count; r++) {
@@ -151,8 +153,8 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
     }
 }
 
-/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 4, 2 and 1. */
-static inline int QK_TIER(rows_from)(int64_t left) { return left >= QK_MAX_ROWS ? QK_MAX_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 4, 3, 2 and 1. */
+static inline int QK_TIER(rows_from)(int64_t left) { return left >= QK_MAX_ROWS ? QK_MAX_ROWS : (int)qk_min(4, left); }
 
 /* Row counts and forms as constants of the compiler; QK_MAX_ROWS is the tier's. */
 #define QK_FORM(name, bits, digits, split) \
@@ -167,6 +169,9 @@ static inline int QK_TIER(rows_from)(int64_t left) { return left >= QK_MAX_ROWS 
             else if (count == 4) \
                 for (int64_t group = g_first; group < g_last; group++) \
                     QK_TIER(some_rows)(args, m, group, bits, digits, split, 4); \
+            else if (count == 3) \
+                for (int64_t group = g_first; group < g_last; group++) \
+                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 3); \
             else if (count == 2) \
                 for (int64_t group = g_first; group < g_last; group++) \
                     QK_TIER(some_rows)(args, m, group, bits, digits, split, 2); \
