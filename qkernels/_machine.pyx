@@ -11,6 +11,8 @@ import numpy as np
 
 cnp.import_array()
 
+_tiers = ("scalar", "avx2", "avx512", "amx")
+
 cdef extern from "_machine/_machine.h" nogil:
     enum:
         QK_READ, QK_FMA, QK_DOT

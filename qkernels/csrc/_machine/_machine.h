@@ -21,7 +21,7 @@ typedef struct {
     int macs[QK_MACHINE_OPS];
 } qk_machine_table;
 
-QK_DECLARE_TABLES(qk_machine_table, machine);
+QK_DECLARE_TABLES_AMX(qk_machine_table, machine);
 
 int qk_machine_macs(int isa, int op);
 void qk_machine(int isa, int threads, int op, const qk_machine_args *args);

@@ -58,30 +58,36 @@ static inline __attribute__((always_inline)) void QK_TIER(half_dot)(const uint8_
     }
 }
 
+/* The same of all 16 columns, on top of dots. */
+static inline __attribute__((always_inline)) void QK_TIER(some_dots)(const uint8_t *tile, const int8_t *a, const int bits, const int digits,
+                                                                     const int first, const int last, const int rows, v16i *dots)
+{
+    const uint8_t *right = tile + 32;
+    __m256i sums[8];
+    QK_OPAQUE("+r", tile);
+    QK_OPAQUE("+r", a);
+    QK_TIER(half_dot)(tile, a, bits, digits, first, last, rows, sums);
+    QK_UNROLL
+    for (int r = 0; r < rows; r++)
+        dots[r].lo = _mm256_add_epi32(dots[r].lo, sums[r]);
+    QK_OPAQUE("+r", right);
+    QK_OPAQUE("+r", a);
+    QK_TIER(half_dot)(right, a, bits, digits, first, last, rows, sums);
+    QK_UNROLL
+    for (int r = 0; r < rows; r++)
+        dots[r].hi = _mm256_add_epi32(dots[r].hi, sums[r]);
+}
+
 static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *a, const int bits, const int digits,
                                                                     const int split, const int rows, v16i *dots)
 {
-    const int most = 8 / (digits * (bits == 8 ? 2 : 1)), together = rows < most ? rows : most;
+    const int most = 8 / (digits * (bits == 8 ? 2 : 1));
     QK_UNROLL
-    for (int first = 0; first < rows; first += together)
-        QK_UNROLL
-    for (int half = 0; half <= split; half++) {
-        int begin = 4 * half, end = split ? begin + 4 : 8;
-        v16i *to = dots + half * rows + first;
-        const int8_t *from = a + first * digits * QK_TILE;
-        const uint8_t *left = tile, *right = tile + 32;
-        __m256i sums[8];
-        QK_OPAQUE("+r", left);
-        QK_OPAQUE("+r", from);
-        QK_TIER(half_dot)(left, from, bits, digits, begin, end, together, sums);
-        QK_UNROLL
-        for (int r = 0; r < together; r++)
-            to[r].lo = _mm256_add_epi32(to[r].lo, sums[r]);
-        QK_OPAQUE("+r", right);
-        QK_OPAQUE("+r", from);
-        QK_TIER(half_dot)(right, from, bits, digits, begin, end, together, sums);
-        QK_UNROLL
-        for (int r = 0; r < together; r++)
-            to[r].hi = _mm256_add_epi32(to[r].hi, sums[r]);
+    for (int r = 0; r < rows; r += most) {
+        const int together = rows - r < most ? rows - r : most;
+        const int8_t *from = a + r * digits * QK_TILE;
+        QK_TIER(some_dots)(tile, from, bits, digits, 0, split ? 4 : 8, together, dots + r);
+        if (split)
+            QK_TIER(some_dots)(tile, from, bits, digits, 4, 8, together, dots + rows + r);
     }
 }

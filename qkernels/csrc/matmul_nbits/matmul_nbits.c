@@ -5,7 +5,7 @@
 
 #include "simd/scalar_float.h"
 
-static const qk_nbits_table *const tables[QK_ISA_COUNT] = QK_TABLES(matmul_nbits);
+static const qk_nbits_table *const tables[QK_ISA_COUNT] = QK_TABLES_AMX(matmul_nbits);
 
 /* What of its weights a thread keeps in its L2 while all rows pass. */
 enum { WEIGHT_BYTES = 384 << 10 };

@@ -125,13 +125,28 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
     }
 }
 
+/* Sums of `count` rows from row m on to the result. */
+static inline __attribute__((always_inline)) void QK_TIER(finish_rows)(const qk_nbits_args *args, int64_t m, int64_t group, const int count, v16 *y)
+{
+    int64_t column = group * QK_COLUMNS, size = qk_itemsize(args->dtype);
+    int columns = (int)qk_min(QK_COLUMNS, args->w->n - column);
+    v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
+    QK_UNROLL
+    for (int r = 0; r < count; r++) {
+        int64_t at = ((m + r) * args->w->n + column) * size;
+        if (args->bias)
+            y[r] = v16_add(y[r], bias);
+        if (args->residual)
+            y[r] = v16_add(y[r], v16_load_as(args->dtype, (const char *)args->residual + at, columns));
+        v16_store_as(args->dtype, (char *)args->y + at, y[r], columns);
+    }
+}
+
 static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, int64_t m, int64_t group, const int bits,
                                                                      const int digits, const int split, const int count)
 {
     const qk_nbits *w = args->w;
     const char *a = args->scratch + m * w->k_tiles * qk_nbits_record(digits, split);
-    int64_t column = group * QK_COLUMNS, size = qk_itemsize(args->dtype);
-    int columns = (int)qk_min(QK_COLUMNS, w->n - column);
     v16 y[QK_MAX_ROWS];
     QK_UNROLL
     for (int r = 0; r < count; r++)
@@ -141,43 +156,53 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
     else
         for (int r = 0; r < count; r += QK_FLOAT_ROWS)
             QK_TIER(float_rows)(w, (const float *)a + r * QK_TILE, group, bits, count, count < QK_FLOAT_ROWS ? count : QK_FLOAT_ROWS, y + r);
-    v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
-    QK_UNROLL
-    for (int r = 0; r < count; r++) {
-        int64_t at = ((m + r) * w->n + column) * size;
-        if (args->bias)
-            y[r] = v16_add(y[r], bias);
-        if (args->residual)
-            y[r] = v16_add(y[r], v16_load_as(args->dtype, (const char *)args->residual + at, columns));
-        v16_store_as(args->dtype, (char *)args->y + at, y[r], columns);
-    }
+    QK_TIER(finish_rows)(args, m, group, count, y);
 }
 
-/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 4, 3, 2 and 1. */
-static inline int QK_TIER(rows_from)(int64_t left) { return left >= QK_MAX_ROWS ? QK_MAX_ROWS : (int)qk_min(4, left); }
+/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 8 if that is less, 4, 3, 2 and 1. */
+static inline int QK_TIER(rows_from)(int64_t left)
+{
+    return left >= QK_MAX_ROWS ? QK_MAX_ROWS : left >= 8 && QK_MAX_ROWS > 8 ? 8 : (int)qk_min(4, left);
+}
 
-/* Row counts and forms as constants of the compiler; QK_MAX_ROWS is the tier's. */
+#ifdef QK_TILES
+#include "matmul_nbits/tile_rows.h"
+#else
+/* Rows from the first on that tile registers multiply; the rest is left. */
+static inline int64_t QK_TIER(tile_rows)(const qk_nbits_args *args, int64_t g_first, int64_t g_last, const int bits, const int digits,
+                                         const int split)
+{
+    (void)args, (void)g_first, (void)g_last, (void)bits, (void)digits, (void)split;
+    return 0;
+}
+#endif
+
+/* Row counts and forms as constants of the compiler; QK_MAX_ROWS, 4, 8 or 16, is the tier's. */
+#define QK_ROWS(n, bits, digits, split) \
+    case n: \
+        for (int64_t group = g_first; group < g_last; group++) \
+            QK_TIER(some_rows)(args, m, group, bits, digits, split, n); \
+        break;
+#if QK_MAX_ROWS > 8
+#define QK_MANY_ROWS(bits, digits, split) QK_ROWS(8, bits, digits, split) QK_ROWS(16, bits, digits, split)
+#elif QK_MAX_ROWS > 4
+#define QK_MANY_ROWS(bits, digits, split) QK_ROWS(8, bits, digits, split)
+#else
+#define QK_MANY_ROWS(bits, digits, split)
+#endif
 #define QK_FORM(name, bits, digits, split) \
     static void QK_TIER(name)(const qk_nbits_args *args, int64_t g_first, int64_t g_last) \
     { \
-        int count = 0; \
-        for (int64_t m = 0; m < args->m; m += count) { \
+        int count; \
+        for (int64_t m = QK_TIER(tile_rows)(args, g_first, g_last, bits, digits, split); m < args->m; m += count) { \
             count = QK_TIER(rows_from)(args->m - m); \
-            if (count == QK_MAX_ROWS) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, QK_MAX_ROWS); \
-            else if (count == 4) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 4); \
-            else if (count == 3) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 3); \
-            else if (count == 2) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 2); \
-            else \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 1); \
+            switch (count) { \
+                QK_ROWS(1, bits, digits, split) \
+                QK_ROWS(2, bits, digits, split) \
+                QK_ROWS(3, bits, digits, split) \
+                QK_ROWS(4, bits, digits, split) \
+                QK_MANY_ROWS(bits, digits, split) \
+            } \
         } \
     }
 QK_FORM(q2_f32, 2, 0, 0)
