@@ -9,7 +9,10 @@ static void QK_TIER(read)(const qk_machine_args *args, int64_t first, int64_t la
         if (args->ahead) {
             QK_UNROLL
             for (int i = 0; i < QK_READ_UNIT / 64; i++)
-                __builtin_prefetch(x + args->ahead + 64 * i, 0, 0);
+                if (args->past_caches)
+                    __builtin_prefetch(x + args->ahead + 64 * i, 0, 0);
+                else
+                    __builtin_prefetch(x + args->ahead + 64 * i, 0, 2);
         }
         QK_UNROLL
         for (int i = 0; i < QK_READ_UNIT / 64; i++)

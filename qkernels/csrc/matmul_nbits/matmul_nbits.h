@@ -46,6 +46,7 @@ typedef struct {
     void *y;              /* (m, n) of dtype */
     int dtype, activations;
     int64_t m;
+    int past_caches; /* the driver's: fetch weights ahead past the outer caches */
     qk_prologue prologue;
     char *scratch; /* qk_nbits_scratch bytes, aligned to 64 */
     float *rows;   /* with a prologue: qk_nbits_row_floats for each thread */

@@ -62,15 +62,18 @@ static inline __attribute__((always_inline)) void QK_TIER(add_part)(const qk_nbi
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits *w, const char *a, int64_t group, const int bits,
-                                                                        const int digits, const int split, const int count, v16 *y)
+static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits *w, int past_caches, const char *a, int64_t group,
+                                                                        const int bits, const int digits, const int split, const int count, v16 *y)
 {
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
     for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits, a += count * qk_nbits_record(digits, split)) {
         v16i dots[2 * QK_MAX_ROWS];
         QK_UNROLL
         for (int line = 0; line < bits; line++)
-            __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 0);
+            if (past_caches)
+                __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 0);
+            else
+                __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 2);
         QK_TIER(record) record = QK_TIER(record_at)(a, digits, split, count);
         QK_UNROLL
         for (int r = 0; r < count << split; r++)
@@ -152,7 +155,7 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
     for (int r = 0; r < count; r++)
         y[r] = v16_zero();
     if (digits)
-        QK_TIER(integer_rows)(w, a, group, bits, digits, split, count, y);
+        QK_TIER(integer_rows)(w, args->past_caches, a, group, bits, digits, split, count, y);
     else
         for (int r = 0; r < count; r += QK_FLOAT_ROWS)
             QK_TIER(float_rows)(w, (const float *)a + r * QK_TILE, group, bits, count, count < QK_FLOAT_ROWS ? count : QK_FLOAT_ROWS, y + r);
