@@ -1,7 +1,8 @@
 """CPU kernels for language models: NumPy-facing functions with ONNX operator semantics, one result on every machine."""
 from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
-from qkernels.attention import PackedQAttention, attention, cached_attention, group_query_attention, qattention
+from qkernels.attention import attention, cached_attention, group_query_attention
+from qkernels.contrib_attention import PackedQAttention, qattention
 from qkernels.elementwise import (
     add,
     bias_gelu,
