@@ -2,7 +2,7 @@
 from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
 from qkernels.attention import attention, cached_attention, group_query_attention
-from qkernels.contrib_attention import PackedQAttention, qattention
+from qkernels.contrib_attention import PackedQAttention, multi_head_attention, paged_attention, qattention, sparse_attention
 from qkernels.elementwise import (
     add,
     bias_gelu,
@@ -102,7 +102,8 @@ from qkernels import contrib  # noqa: I001  (after the families that it re-expor
 __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
-           "KVCache", "PackedQAttention", "attention", "cached_attention", "group_query_attention", "qattention",
+           "KVCache", "PackedQAttention", "attention", "cached_attention", "group_query_attention", "multi_head_attention", "paged_attention", "qattention",
+           "sparse_attention",
            "add", "bias_gelu", "cos", "div", "erf", "exp", "fast_gelu", "gelu", "log", "mul", "neg", "quick_gelu", "reciprocal", "sigmoid", "silu",
            "silu_mul", "sin", "softplus", "sqrt", "sub", "swiglu", "swish", "tanh",
            "cast", "gather",
