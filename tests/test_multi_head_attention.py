@@ -80,8 +80,8 @@ def multi_calls(draw, runtime=False):
         past, dv = (None if past == 0 else past), d if past or form == "cached" else dv
     total = keys + (past or 0)
     mask, bias, attributes = common(draw, ["ends", "sums", "keys", "queries and keys"], batch, rows, total, heads, dtype, seed, runtime)
-    if runtime and rows == 1 and total > 1 + (past or 0):
-        attributes["unidirectional"] = 0  # there a single query sees all, whatever its position
+    if runtime and rows != keys:
+        attributes["unidirectional"] = 0  # there the last query sees all, whatever its position
     f = lambda n, *shape: normal(seed + n, shape, dtype)
     x = dict(key_padding_mask=mask, attention_bias=bias)
     if form == "qkv":
@@ -357,10 +357,14 @@ def test_what_lies_beyond_the_end_or_the_direction_does_not_leak(value, tier):
 
 
 def test_where_onnx_runtime_differs(tier):
-    """A single query of a direction sees all keys there; a row of -inf is NaN there. Both depend here on the query alone, and it is 0."""
-    q, v = np.zeros((1, 1, 16), np.float32), np.ones((1, 3, 16), np.float32) * np.float32([[[10], [20], [60]]])
-    runtime = onnxruntime_node("com.microsoft", "MultiHeadAttention", [q, v * 0, v], num_heads=1, unidirectional=1)[0]
-    assert runtime[0, 0, 0] == 30 and mha(q, v * 0, v, num_heads=1, unidirectional=1)[0, 0, 0] == 10
+    """Where there are more keys than queries and a direction, the last query sees all keys there; here what a query sees does not depend on how many come with
+    it. A row of -inf is NaN there, and 0 here."""
+    q, v = np.zeros((1, 2, 16), np.float32), np.ones((1, 3, 16), np.float32) * np.float32([[[10], [20], [60]]])
+    for n in (1, 2):
+        runtime = onnxruntime_node("com.microsoft", "MultiHeadAttention", [q[:, :n], v * 0, v], num_heads=1, unidirectional=1)[0]
+        assert runtime[0, :, 0].tolist() == [10, 30][2 - n:]
+        assert mha(q[:, :n], v * 0, v, num_heads=1, unidirectional=1)[0, :, 0].tolist() == [10, 15][:n]
+    q = q[:, :1]
     mask = np.zeros((1, 3), np.int32)
     runtime = onnxruntime_node("com.microsoft", "MultiHeadAttention", [q, v * 0, v, None, mask], num_heads=1, mask_filter_value=-np.inf)[0]
     assert np.isnan(runtime).all() and not mha(q, v * 0, v, None, mask, num_heads=1, mask_filter_value=-np.inf).any()

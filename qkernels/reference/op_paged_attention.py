@@ -58,4 +58,4 @@ class PagedAttention(OpRun):
                 top = max(s.max(), sink)
                 p = np.exp(s - top)
                 y[t, h] = p @ v[g][:, :wide] / (p.sum() + np.exp(sink - top))
-        return y.reshape(tokens, -1).astype(dtype), *caches, *([np.zeros(0, key_cache.dtype)] if latent else [])
+        return y.reshape(tokens, heads * wide).astype(dtype), *caches, *([np.zeros(0, key_cache.dtype)] if latent else [])
