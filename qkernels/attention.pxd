@@ -67,7 +67,6 @@ cdef void _place_result(qk_attention_args *a, cnp.ndarray y) noexcept
 cdef cnp.ndarray _strided(object x, int allowed, str func, str arg)
 cdef int64_t _step(cnp.ndarray a, int axis) noexcept
 cdef void _copy_past(cnp.ndarray past, cnp.ndarray present, int threads)
-cdef cnp.ndarray _concatenate(cnp.ndarray past, cnp.ndarray new, int threads)
 cdef float _number(object value, bint positive, str func, str arg) except? -1
 cdef int64_t _rotary_half(object cos, int64_t d, str func, str arg) except -1
 cdef cnp.ndarray _vector(object x, int64_t n, str func, str arg)
@@ -78,8 +77,5 @@ cdef float _epsilon(object value, str func, str arg) except? -1
 cdef cnp.ndarray _widened(object x, int64_t n, int code, str func, str arg)
 cdef tuple _rows_of(object cos, object sin, int64_t half, int code, cnp.ndarray positions, cnp.ndarray pasts, cnp.ndarray counts, int64_t rows, str func)
 cdef tuple _outs(object out, tuple outputs, str func)
-cdef cnp.ndarray _present(object out, cnp.ndarray past, tuple shape, object dtype, int threads)
 cdef bint _is_same(cnp.ndarray a, cnp.ndarray b)
 cdef cnp.ndarray _scales(object x, object kind, int64_t heads, int64_t d, str func, str arg)
-cdef cnp.ndarray _cache_input(object x, str func, str arg)
-cdef int _cache_code(cnp.ndarray past, object k_kind, object v_kind, object bits, int code, str func) except -1

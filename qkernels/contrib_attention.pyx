@@ -3,12 +3,10 @@ SparseAttention and PagedAttention."""
 cimport numpy as cnp
 from libc.math cimport sqrt
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memset
 
 from qkernels cimport _arrays
-from qkernels.attention cimport (QK_CACHE_I8, QK_PROBABILITIES, QK_SCORES_MASKED, _clear, _concatenate, _copy_past, _count, _epsilon, _flag, _is_same,
-                                 _local_window, _number, _outs, _place, _place_result, _rotary_half, _rows_of, _run, _scales, _step, _strided, _vector,
-                                 _widened, qk_attention_args)
+from qkernels.attention cimport (QK_CACHE_I8, QK_SCORES_MASKED, _clear, _copy_past, _count, _epsilon, _flag, _is_same, _local_window, _number, _outs, _place,
+                                 _place_result, _rotary_half, _rows_of, _run, _scales, _step, _strided, _vector, _widened, qk_attention_args)
 from qkernels.quantization cimport PackedInt8Matrix, integer_projection
 
 import numpy as np
@@ -387,8 +385,8 @@ def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mas
     array([1., 1.], dtype=float32)
     """
     cdef str func = "multi_head_attention"
-    cdef cnp.ndarray x = _strided(query, _arrays.FLOATS, func, "query"), q, k, v, b = None, old_k = None, old_v = None, new_k = None, new_v = None
-    cdef cnp.ndarray padding = None, scores_bias = None, mask, y, present_k = None, present_v = None, scores, sources
+    cdef cnp.ndarray x = _strided(query, _arrays.FLOATS, func, "query"), q, k, v, b = None, old_k = None, old_v = None
+    cdef cnp.ndarray padding = None, scores_bias = None, _added, y, present_k = None, present_v = None, scores, sources
     cdef int code = _arrays.dtype_code(x), n
     cdef int64_t heads = _count(num_heads, func, "num_heads"), room, beams
     cdef qk_attention_args args
@@ -473,7 +471,7 @@ def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mas
         padding = _padding(key_padding_mask, CUMULATED, args.batch, args.rows, args.keys, filter_value, func, "key_padding_mask")
     if attention_bias is not None:
         scores_bias = _bias_of_scores(attention_bias, code, &args, func)
-    mask = _set_mask(&args, padding, scores_bias)
+    _added = _set_mask(&args, padding, scores_bias)  # args points to it
 
     # every result is checked before anything is written
     shape_k, shape_v = (args.batch, heads, room, args.d), (args.batch, heads, room, args.dv)
@@ -902,7 +900,8 @@ def paged_attention(query, key=None, value=None, key_cache=None, value_cache=Non
     needed = (block_at + args.page > seen_from[:, None]) & (block_at < (<object>ends)[:, None]) & (<object>counts > 0)[:, None]
     if (needed & (<object>table < 0)).any():
         b, i = np.argwhere(needed & (<object>table < 0))[0]
-        raise IndexError(f"{func}: block_table: expected the block of tokens {i * args.page} to {(i + 1) * args.page - 1} of sequence {b}, which its queries see, got -1")
+        raise IndexError(f"{func}: block_table: expected the block of tokens {i * args.page} to {(i + 1) * args.page - 1} of sequence {b}, which its queries "
+                         "see, got -1")
     at = np.repeat(<object>pasts - (<object>starts)[:batch], counts) + np.arange(tokens)
     if slot_mapping is None:
         slots = (<object>table)[np.repeat(np.arange(batch), counts), at // args.page] * args.page + at % args.page if tokens else np.zeros(0, np.int64)
@@ -933,7 +932,8 @@ def paged_attention(query, key=None, value=None, key_cache=None, value_cache=Non
         for a, name in ((cos_cache, "cos_cache"), (sin_cache, "sin_cache")):
             if tokens and len(a) <= at.max():
                 raise IndexError(f"{func}: {name}: expected at least {at.max() + 1} positions, got {len(a)}")
-        cosine, sine, positions = _rows_of(cos_cache, sin_cache, args.half, code, at.reshape(1, tokens), np.zeros(1, np.int64), np.int64([tokens]), tokens, func)
+        cosine, sine, positions = _rows_of(cos_cache, sin_cache, args.half, code, at.reshape(1, tokens), np.zeros(1, np.int64), np.int64([tokens]), tokens,
+                                           func)
         args.cos, args.sin = <const float *>cnp.PyArray_DATA(cosine), <const float *>cnp.PyArray_DATA(sine)
         args.positions = <const int64_t *>cnp.PyArray_DATA(positions)
     elif _flag(rotary_interleaved, func, "rotary_interleaved") or args.turned:

@@ -8,8 +8,8 @@ from qkernels.reference.attention import attend, sum_of, up_to_itself
 class MultiHeadAttention(OpRun):
     op_domain = "com.microsoft"
 
-    def _run(self, query, key=None, value=None, bias=None, key_padding_mask=None, attention_bias=None, past_key=None, past_value=None, past_sequence_length=None,
-             cache_indirection=None, num_heads=None, mask_filter_value=None, scale=None, unidirectional=None):
+    def _run(self, query, key=None, value=None, bias=None, key_padding_mask=None, attention_bias=None, past_key=None, past_value=None,
+             past_sequence_length=None, cache_indirection=None, num_heads=None, mask_filter_value=None, scale=None, unidirectional=None):
         dtype, batch, rows = query.dtype, query.shape[0], query.shape[1]
         heads = lambda a: a.reshape(*a.shape[:2], num_heads, -1).transpose(0, 2, 1, 3)
         cached = key is not None and key.ndim == 4

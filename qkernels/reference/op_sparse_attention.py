@@ -27,8 +27,8 @@ class SparseAttention(OpRun):
             for x, n in ((query, num_heads), (key, groups)):
                 x = x[b].reshape(rows, n, size)
                 if do_rotary:
-                    x = np.stack([_turn(x[i].astype(np.float64), cos_cache[past + i].astype(np.float64), sin_cache[past + i].astype(np.float64), rotary_interleaved)
-                                  if i < count else x[i] for i in range(rows)])
+                    cos, sin = (t[past:total].astype(np.float64) for t in (cos_cache, sin_cache))
+                    x = np.stack([_turn(x[i].astype(np.float64), cos[i], sin[i], rotary_interleaved) for i in range(count)])
                 turned.append(x)
             presents[0][b, :, past:total] = turned[1][:count].transpose(1, 0, 2).astype(dtype)
             presents[1][b, :, past:total] = value[b].reshape(rows, groups, size)[:count].transpose(1, 0, 2)

@@ -88,8 +88,8 @@ static inline const void *QK_TIER(at)(const void *p, int dtype, int64_t element)
 static inline const float *QK_TIER(scales)(const float *scales, int64_t at) { return scales ? scales + at : NULL; }
 
 /* of an array with these strides the row of query `row` of a head */
-static inline const void *QK_TIER(token)(const qk_attention_args *a, const void *p, int dtype, int64_t b, int64_t head, int64_t row, int64_t batch_stride,
-                                         int64_t head_stride, int64_t row_stride)
+static inline const void *QK_TIER(token)(const qk_attention_args *a, const void *p, int dtype, int64_t b, int64_t head, int64_t row,
+                                         int64_t batch_stride, int64_t head_stride, int64_t row_stride)
 {
     return QK_TIER(at)(p, dtype, (a->starts ? a->starts[b] * row_stride : b * batch_stride) + head * head_stride + row * row_stride);
 }
@@ -840,10 +840,11 @@ static void QK_TIER(gather)(const qk_attention_args *a, const void *p, int dtype
     for (int row = from, rows; row < to; row += rows) {
         int64_t key = start + row, page = a->pages[b * a->pages_row + key / a->page], within = key % a->page, width = qk_attention_pad(n);
         rows = (int)qk_min(to - row, a->page - within);
+        const void *x = QK_TIER(at)(p, dtype, page * batch_stride + head + within * row_stride);
         if (page < 0)
             memset(y + row * width, 0, 4 * (size_t)(rows * width));
         else
-            QK_TIER(widen)(QK_TIER(at)(p, dtype, page * batch_stride + head + within * row_stride), dtype, row_stride, scale, y + row * width, rows, n);
+            QK_TIER(widen)(x, dtype, row_stride, scale, y + row * width, rows, n);
     }
 }
 
@@ -894,8 +895,7 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
         QK_TIER(widen)(first_key, k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
         k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, a->block_log2,
-                    &values);
+    QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, a->block_log2, &values);
     from = QK_PIECE, keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
