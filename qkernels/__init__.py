@@ -1,7 +1,8 @@
 """CPU kernels for language models: NumPy-facing functions with ONNX operator semantics, one result on every machine."""
 from qkernels._config import show_config
 from qkernels._runtime import available_isa, get_isa, get_num_threads, set_num_threads, use_isa
-from qkernels.attention import PackedQAttention, attention, cached_attention, group_query_attention, qattention
+from qkernels.attention import attention, cached_attention, group_query_attention
+from qkernels.contrib_attention import PackedQAttention, multi_head_attention, paged_attention, qattention, sparse_attention
 from qkernels.elementwise import (
     abs,
     add,
@@ -111,7 +112,8 @@ from qkernels import contrib  # noqa: I001  (after the families that it re-expor
 __version__ = "0.1.0"
 
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
-           "KVCache", "PackedQAttention", "attention", "cached_attention", "group_query_attention", "qattention",
+           "KVCache", "PackedQAttention", "attention", "cached_attention", "group_query_attention", "multi_head_attention", "paged_attention", "qattention",
+           "sparse_attention",
            # here and below without abs, max, min, pow, range, round and slice, so that a star import leaves Python's own alone
            "add", "bias_gelu", "ceil", "celu", "clip", "cos", "div", "elu", "erf", "exp", "fast_gelu", "floor", "gelu", "hard_sigmoid", "hard_swish",
            "leaky_relu", "log", "mish", "mul", "neg", "prelu", "quick_gelu", "reciprocal", "relu", "selu", "sigmoid", "sign", "silu", "silu_mul", "sin",

@@ -105,6 +105,25 @@ def _(rng):
     return lambda t: _kernel("attention")(q, k, v, threads=t), e / e.sum(-1, keepdims=True) @ np.float64(v).repeat(2, 1), 1e-5
 
 
+@check("paged_attention")
+def _(rng):
+    """Two sequences in pages of 16 tokens against their softmax."""
+    counts, d = (300, 41), 64
+    q, k, v = (rng.standard_normal((sum(counts), heads * d)).astype(np.float32) for heads in (4, 2, 2))
+    table, expected, start = rng.permutation(38).reshape(2, 19), [], 0
+    for n in counts:
+        a, b, c = (np.float64(x[start:start + n]).reshape(n, -1, d).swapaxes(0, 1) for x in (q, k, v))
+        scores = np.where(np.tri(n, dtype=bool), a @ b.repeat(2, 0).swapaxes(1, 2) / 8, -np.inf)
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        expected.append((e / e.sum(-1, keepdims=True) @ c.repeat(2, 0)).swapaxes(0, 1).reshape(n, -1))
+        start += n
+
+    def call(threads):
+        caches = [np.zeros((38, 16, 2, d), np.float32) for _ in range(2)]
+        return _kernel("paged_attention")(q, k, v, *caches, np.int64([0, 300, 341]), np.int64([0, 0]), table, num_heads=4, kv_num_heads=2, threads=threads)
+    return call, np.concatenate(expected), 1e-5
+
+
 @check("quantize_linear")
 def _(rng):
     x, scale = rng.standard_normal((700, 1031)).astype(np.float32), rng.uniform(0.01, 0.02, 1031).astype(np.float32)

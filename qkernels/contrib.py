@@ -1,13 +1,15 @@
 """The com.microsoft operators. Those whose name ai.onnx has too are found only here; the others also at the top level."""
 from qkernels import elementwise, rotary
 from qkernels.attention import group_query_attention
+from qkernels.contrib_attention import attention, multi_head_attention, paged_attention, qattention, sparse_attention
 from qkernels.elementwise import bias_gelu, fast_gelu, quick_gelu
 from qkernels.matmul_nbits import matmul_nbits
 from qkernels.normalization import simplified_layer_normalization, skip_simplified_layer_normalization
 from qkernels.quantization import gather_block_quantized
 
-__all__ = ["bias_gelu", "fast_gelu", "gather_block_quantized", "gelu", "group_query_attention", "matmul_nbits", "quick_gelu", "rotary_embedding",
-           "simplified_layer_normalization", "skip_simplified_layer_normalization"]
+__all__ = ["attention", "bias_gelu", "fast_gelu", "gather_block_quantized", "gelu", "group_query_attention", "matmul_nbits", "multi_head_attention",
+           "paged_attention", "qattention", "quick_gelu", "rotary_embedding", "simplified_layer_normalization", "skip_simplified_layer_normalization",
+           "sparse_attention"]
 
 
 def gelu(x, *, out=None, threads=None):

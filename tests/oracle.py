@@ -77,11 +77,12 @@ def layouts(a):
         yield "big-endian", a.astype(a.dtype.newbyteorder(">"))
 
 
-def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=23, constants=(), **attributes):
+def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=23, constants=(), dtype=None, in_place=None, **attributes):
     """The outputs of one node by ONNX Runtime, on one thread; skips the test without it. None stands for an absent input.
 
     `outputs` is how many are asked for, or which of them as a sequence of bool. `constants` are the places of inputs that the model holds, as it
-    does weights. Raises ONNX Runtime's exception where it refuses the node.
+    does weights. `dtype` is the outputs', for operators that it cannot infer it of; `in_place`, output → input, are those that share a copy of the
+    input's memory. Raises ONNX Runtime's exception where it refuses the node.
     """
     import pytest
     from onnx import TensorProto, helper, numpy_helper
@@ -99,7 +100,21 @@ def onnxruntime_node(domain, op_type, inputs, outputs=1, *, opset=23, constants=
                               [numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), n) for n, x in given.items() if n in held])
     for output in graph.output:  # of the type that it infers
         output.ClearField("type")
+        if dtype is not None:
+            output.type.tensor_type.elem_type = kind(np.dtype(dtype))
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)])
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feeds)
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    if not in_place:
+        return session.run(None, feeds)
+    binding, values = session.io_binding(), {n: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x).reshape(x.shape)) for n, x in feeds.items()}
+    for n, x in values.items():
+        binding.bind_ortvalue_input(n, x)
+    for i, n in enumerate(results):
+        if i in in_place:
+            binding.bind_ortvalue_output(n, values[f"x{in_place[i]}"])
+        elif n:
+            binding.bind_output(n, "cpu")
+    session.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()

@@ -73,6 +73,20 @@ NO_DOUBLE = {"attention"}  # of the schemas with float64, whose kernel has none
 # the node must have it), inputs (optional ones with ?), outputs, types of the first input
 FLOAT3, FLOAT4 = "float32 float16 bfloat16", "float32 float16 bfloat16 float64"
 CONTRIB = {
+    "Attention": (dict(scale=None, mask_filter_value=-10000.0, do_rotary=0, past_present_share_buffer=None, qkv_hidden_sizes=None, unidirectional=0,
+                       rotary_embedding_dim=None, num_heads=...),  # mask_filter_value: by the text, as below
+                  "input weights bias? mask_index? past? attention_bias? past_sequence_length?", "output present?", FLOAT3),
+    "MultiHeadAttention": (dict(unidirectional=0, scale=None, mask_filter_value=-10000.0, num_heads=...),
+                           "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? past_sequence_length? cache_indirection?",
+                           "output present_key? present_value? qk?", FLOAT3),
+    "PagedAttention": (dict(rotary_offset=None, v_head_size=None, kv_cache_layout="SEPARATE", softcap=None, kv_num_heads=..., do_rotary=None, num_heads=...,
+                            k_cache_dtype="", scale=None, local_window_size=-1, is_causal=1, rotary_interleaved=None, qk_norm_epsilon=1e-6,
+                            v_quant_type="NONE", k_quant_type="NONE", v_cache_dtype=""),
+                       "query key? value? key_cache value_cache? cumulative_sequence_length past_seqlens block_table cos_cache? sin_cache? slot_mapping? "
+                       "head_sink? q_norm_weight? k_norm_weight? k_scale? v_scale? attention_metadata?", "output key_cache_out? value_cache_out?", "float16 bfloat16"),
+    "SparseAttention": (dict(rotary_interleaved=None, sparse_block_size=..., scale=None, do_rotary=None, kv_num_heads=..., num_heads=...),
+                        "query key? value? past_key past_value block_row_indices block_col_indices total_sequence_length key_total_sequence_lengths cos_cache? "
+                        "sin_cache?", "output present_key present_value", FLOAT3),
     "GroupQueryAttention": (dict(k_norm_epsilon=None, q_norm_epsilon=None, kv_cache_bit_width=None, num_heads=..., softcap=None, kv_num_heads=...,
                                  sliding_window_cache=0, do_rotary=None, causal=1, scale=None, local_window_size=-1, rotary_interleaved=None, qk_output=0,
                                  qk_norm_epsilon=1e-6, v_quant_type="NONE", smooth_softmax=0, k_quant_type="NONE"),  # smooth_softmax: -1 in the schema, the same
@@ -195,6 +209,11 @@ def _accepted():
         "where": lambda f, a: f(np.ones((3, 1), bool), a, a), "rms_normalization": lambda f, a: f(a, a[0]), "simplified_layer_normalization": lambda f, a: f(a, a[0]),
         "skip_simplified_layer_normalization": lambda f, a: f(a, a, a[0], a[0]), "layer_normalization": lambda f, a: f(a, a[0], a[0]),
         "rotary_embedding": lambda f, a: f(heads(a), *cache(a), i64([3])), "contrib.rotary_embedding": lambda f, a: f(heads(a), i64([3]), *cache(a)),
+        "contrib.attention": lambda f, a: f(a[None], a.T[:, :3], num_heads=1),
+        "multi_head_attention": lambda f, a: f(*[flat(a)] * 3, num_heads=2),
+        "sparse_attention": lambda f, a: f(*[flat(a)] * 3, heads(a), heads(a), [[0, 1]], [[0]], 1, [1], num_heads=2, kv_num_heads=2, sparse_block_size=16),
+        "paged_attention": lambda f, a: f(*[flat(a)[0]] * 3, heads(a).reshape(1, 1, 2, 8), np.zeros((1, 1, 2, 8), a.dtype), [0, 1], [0], [[0]], num_heads=2,
+                                          kv_num_heads=2),
         "attention": lambda f, a: f(*[heads(a)] * 3), "sample": lambda f, a: f(a[0], seed=1, step=1),
         "group_query_attention": lambda f, a: f(flat(a), flat(a), flat(a), seqlens_k=np.int32([0]), total_sequence_length=np.int32([1]), num_heads=2, kv_num_heads=2),
         "qattention": lambda f, a: f(a[None], a.T[:, :3], np.zeros(3, np.float32), scale, scale, num_heads=1),

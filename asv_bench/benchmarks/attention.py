@@ -95,7 +95,7 @@ class QAttention(Compared):
     """A layer of BERT's base size with constant weights: a sequence of 128, and one token after 127."""
 
     kernels = ("qattention", "PackedQAttention")
-    family = "attention"
+    family = "contrib_attention"
     params = [["128 after 0", "1 after 127"], ["uint8", "int8"], Compared.THREADS, ["qkernels", "onnxruntime"]]
     param_names = ["tokens", "weight", "threads", "who"]
     HIDDEN, HEADS = 768, 12
@@ -121,6 +121,147 @@ class QAttention(Compared):
         i, attributes = self.inputs(tokens, weight)
         return onnxruntime_node("com.microsoft", "QAttention", i, outputs=2, result=np.float32, num_heads=self.HEADS,
                                 constants=["weight", "bias", "input_scale", "weight_scale", "input_zero_point", "weight_zero_point"], **attributes)
+
+
+class ContribAttention(Compared):
+    """A layer with constant weights, projection and all: a sequence of BERT's base size, one token after 127, and longer sequences of larger heads."""
+
+    kernels = ("contrib.attention",)
+    family = "contrib_attention"
+    params = [["128 after 0", "1 after 127", "512 after 0"], ["12x64", "16x64", "16x128"], Compared.THREADS, ["qkernels", "onnxruntime"]]
+    param_names = ["tokens", "heads", "threads", "who"]
+
+    def inputs(self, tokens, heads):
+        (rows, past), (heads, size) = map(int, tokens.split(" after ")), map(int, heads.split("x"))
+        hidden = heads * size
+        inputs = dict(input=normal(1, rows, hidden), weights=normal(hidden, 3 * hidden, seed=1, scale=hidden**-0.5), bias=normal(3 * hidden, seed=2),
+                      mask_index=np.ones((1, rows + past), np.int32))
+        return inputs | (dict(past=normal(2, 1, heads, past, size, seed=3)) if past else {}), dict(num_heads=heads, unidirectional=int(past > 0))
+
+    def nbytes(self, tokens, heads):
+        return sum(x.nbytes for x in self.inputs(tokens, heads)[0].values())
+
+    def qkernels(self, tokens, heads):
+        i, attributes = self.inputs(tokens, heads)
+        i["weights"] = qkernels.PackedMatrix(i["weights"])
+        return lambda: qkernels.contrib.attention(*i.values(), **attributes, outputs=(0, 1))
+
+    def onnxruntime(self, tokens, heads):
+        i, attributes = self.inputs(tokens, heads)
+        return onnxruntime_node("com.microsoft", "Attention", i, outputs=2, constants=["weights", "bias"], **attributes)
+
+
+class MultiHeadAttention(Compared):
+    """The same shapes behind their projections; with a past the caches grow, or are buffers in place."""
+
+    kernels = ("multi_head_attention",)
+    family = "contrib_attention"
+    params = [["128 after 0", "1 after 127", "1 after 127 in place", "512 after 0", "512 after 0 with a mask"], ["12x64", "16x64", "16x128"], Compared.THREADS,
+              ["qkernels", "onnxruntime"]]
+    param_names = ["tokens", "heads", "threads", "who"]
+
+    def inputs(self, tokens, heads):
+        (rows, _, past, *more), (heads, size) = tokens.split(" "), map(int, heads.split("x"))
+        rows, past, hidden = int(rows), int(past), heads * size
+        inputs = dict(zip(("query", "key", "value"), normal(3, 1, rows, hidden), strict=True)) | dict(bias=normal(3 * hidden, seed=2))
+        mask = dict(key_padding_mask=np.ones((1, rows), np.int32)) if "mask" in more else {}
+        if mask:
+            mask["key_padding_mask"][:, -5:] = 0
+        if past:
+            room = past + rows if more else past
+            inputs |= dict(past_key=normal(1, heads, room, size, seed=3), past_value=normal(1, heads, room, size, seed=4))
+            if more:
+                inputs["past_sequence_length"] = np.int32([past])
+        return inputs | mask, dict(num_heads=heads, unidirectional=int(past > 0)), bool(past and more)
+
+    def nbytes(self, tokens, heads):
+        return sum(x.nbytes for x in self.inputs(tokens, heads)[0].values())
+
+    def qkernels(self, tokens, heads):
+        i, attributes, in_place = self.inputs(tokens, heads)
+        out = (np.empty_like(i["query"]), i["past_key"], i["past_value"]) if in_place else None
+        outputs = (0, 1, 2) if "past_key" in i else (0,)
+        return lambda: qkernels.multi_head_attention(**i, **attributes, outputs=outputs, out=out)
+
+    def onnxruntime(self, tokens, heads):
+        i, attributes, in_place = self.inputs(tokens, heads)
+        order = ("query", "key", "value", "bias", "key_padding_mask", "attention_bias", "past_key", "past_value", "past_sequence_length")
+        return onnxruntime_node("com.microsoft", "MultiHeadAttention", i, outputs=3 if "past_key" in i else 1, bound=in_place, order=order,
+                                shared=[("past_key", "y1"), ("past_value", "y2")] if in_place else [], **attributes)
+
+
+class SparseAttention(Compared):
+    """A node of a decoder whose heads see the last 1,024 tokens and, of those before, every eighth block."""
+
+    kernels = ("sparse_attention",)
+    family = "contrib_attention"
+    params = [["512/512", "1/128", "2048/2048", "1/4096"], ["16/4x64", "16/4x128"], Compared.THREADS, ["qkernels", "onnxruntime"]]
+    param_names = ["rows/tokens", "heads", "threads", "who"]
+    BLOCK = 64
+
+    def node(self, shape, heads):
+        (rows, tokens), (groups, size) = map(int, shape.split("/")), heads.split("x")
+        heads, kv_heads, size = *map(int, groups.split("/")), int(size)
+        n = tokens // self.BLOCK
+        i, j = np.arange(n)[:, None], np.arange(n)
+        seen = [(j <= i) & ((i - j < 1024 // self.BLOCK) | ((j + h + 1) % 8 == 0)) for h in range(4)]
+        flat = lambda lists: np.int32([x + [-1] * (max(map(len, lists)) - len(x)) for x in lists])
+        inputs = dict(query=normal(1, rows, heads * size), key=normal(1, rows, kv_heads * size, seed=1), value=normal(1, rows, kv_heads * size, seed=2),
+                      past_key=normal(1, kv_heads, tokens, size, seed=3), past_value=normal(1, kv_heads, tokens, size, seed=4),
+                      block_row_indices=np.int32([[0, *s.sum(1).cumsum()] for s in seen]), block_col_indices=flat([np.nonzero(s)[1].tolist() for s in seen]),
+                      total=np.int32([tokens]), lengths=np.int32([tokens]))
+        return inputs, dict(num_heads=heads, kv_num_heads=kv_heads, sparse_block_size=self.BLOCK)
+
+    def nbytes(self, shape, heads):
+        inputs, _ = self.node(shape, heads)
+        return 2 * inputs["query"].nbytes + sum(inputs[name].nbytes for name in ("key", "value", "past_key", "past_value"))
+
+    def qkernels(self, shape, heads):
+        inputs, attributes = self.node(shape, heads)
+        out = np.empty_like(inputs["query"]), inputs["past_key"], inputs["past_value"]
+        return lambda: qkernels.sparse_attention(*inputs.values(), **attributes, outputs=(0, 1, 2), out=out)
+
+    def onnxruntime(self, shape, heads):
+        inputs, attributes = self.node(shape, heads)
+        return onnxruntime_node("com.microsoft", "SparseAttention", inputs, outputs=3, bound=True, shared=[("past_key", "y1"), ("past_value", "y2")],
+                                **attributes)
+
+
+class PagedAttention(Compared):
+    """Sequences of a server that decode together, one of which has just come, in pages of a size. The peer is GroupQueryAttention on buffers as long as the
+    longest sequence, with as many rows as the longest portion: no runtime has the operator on a CPU."""
+
+    kernels = ("paged_attention",)
+    family = "contrib_attention"
+    params = [["8 of 1", "7 of 1 and 1 of 128"], [16, 256], ["16/8x128"], Compared.THREADS, ["qkernels", "padded"]]
+    param_names = ["new tokens", "page", "heads", "threads", "who"]
+    PAST = [1000, 900, 300, 2000, 50, 700, 1500, 0]
+
+    def sequences(self, new, heads):
+        groups, size = heads.split("x")
+        counts = [1] * 8 if new == "8 of 1" else [1] * 7 + [128]
+        return counts, *map(int, groups.split("/")), int(size)
+
+    def nbytes(self, new, page, heads):
+        counts, heads, kv_heads, size = self.sequences(new, heads)
+        return 4 * size * (2 * kv_heads * (sum(self.PAST) + sum(counts)) + 2 * heads * sum(counts))
+
+    def qkernels(self, new, page, heads):
+        counts, heads, kv_heads, size = self.sequences(new, heads)
+        width = -(-max(p + c for p, c in zip(self.PAST, counts, strict=True)) // page)
+        caches = [normal(8 * width, page, kv_heads, size, seed=i) for i in (1, 2)]
+        table = np.random.default_rng(0).permutation(8 * width).reshape(8, width)
+        qkv, starts, pasts = normal(sum(counts), (heads + 2 * kv_heads) * size), np.cumsum([0, *counts]), np.int64(self.PAST)
+        return lambda: qkernels.paged_attention(qkv, None, None, *caches, starts, pasts, table, num_heads=heads, kv_num_heads=kv_heads)
+
+    def padded(self, new, page, heads):
+        counts, heads, kv_heads, size = self.sequences(new, heads)
+        ends = np.int64(self.PAST) + counts
+        room = max(p + max(counts) for p in self.PAST)
+        caches = [normal(8, kv_heads, room, size, seed=i) for i in (1, 2)]
+        qkv, out = normal(8, max(counts), (heads + 2 * kv_heads) * size), np.empty((8, max(counts), heads * size), np.float32)
+        return lambda: qkernels.group_query_attention(qkv, None, None, *caches, ends - 1, room, query_seqlens=np.int64(counts), num_heads=heads,
+                                                      kv_num_heads=kv_heads, outputs=(0, 1, 2), out=(out, *caches))
 
 
 class _Layers:

@@ -97,16 +97,18 @@ def onnxruntime_node(domain, op_type, inputs, outputs=1, opset=23, bound=False, 
     """A function that runs one node in ONNX Runtime on `inputs`, a dict of arrays; those that do not change from call to call should be `constants`.
 
     `constants`, an attribute of that name, lists the inputs that become initializers. `outputs` is a number, or a list with "" for what is not wanted.
+    `order`, likewise, names all inputs that the operator may have in their order, where some between those given are absent.
     `then`, likewise, is the operator of a second node and the name of an input: its operands are the first node's result and that input.
     bound: inputs and outputs are bound once and stay in place, as with ``out=``; else a call returns new arrays. `shared`, pairs of an input and an output
     that are one buffer, as decoders bind their past and present keys and values. `result`: dtype of the outputs, where it is not the first input's.
     n/a where ONNX Runtime has no such kernel."""
     onnx, ort = peer("onnx"), peer("onnxruntime")
     constants, (second, other) = attributes.pop("constants", ()), attributes.pop("then", (None, None))
+    places = [name if name in inputs else "" for name in attributes.pop("order", inputs)]
     types = {name: onnx.helper.np_dtype_to_tensor_dtype(x.dtype) for name, x in inputs.items()}
     names = [f"y{i}" for i in range(outputs)] if isinstance(outputs, int) else outputs
     results = ["first"] if second else names
-    nodes = [onnx.helper.make_node(op_type, [name for name in inputs if name != other], results, domain=domain, **attributes)]
+    nodes = [onnx.helper.make_node(op_type, [name for name in places if name != other], results, domain=domain, **attributes)]
     if second:
         nodes.append(onnx.helper.make_node(second, [*results, other], names))
     infos = [onnx.helper.make_tensor_value_info(name, types[name], x.shape) for name, x in inputs.items() if name not in constants]

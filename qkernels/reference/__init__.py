@@ -6,15 +6,19 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+from qkernels.reference.op_attention import Attention
 from qkernels.reference.op_gather_block_quantized import GatherBlockQuantized
 from qkernels.reference.op_group_query_attention import GroupQueryAttention
 from qkernels.reference.op_matmul_nbits import MatMulNBits
+from qkernels.reference.op_multi_head_attention import MultiHeadAttention
+from qkernels.reference.op_paged_attention import PagedAttention
 from qkernels.reference.op_qattention import QAttention
 from qkernels.reference.op_rotary_embedding import RotaryEmbedding
 from qkernels.reference.op_simplified_layer_normalization import SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization
+from qkernels.reference.op_sparse_attention import SparseAttention
 
-OPERATORS = [GatherBlockQuantized, GroupQueryAttention, MatMulNBits, QAttention, RotaryEmbedding, SimplifiedLayerNormalization,
-             SkipSimplifiedLayerNormalization]
+OPERATORS = [Attention, GatherBlockQuantized, GroupQueryAttention, MatMulNBits, MultiHeadAttention, PagedAttention, QAttention, RotaryEmbedding,
+             SimplifiedLayerNormalization, SkipSimplifiedLayerNormalization, SparseAttention]
 
 
 def evaluate(domain, op_type, inputs, *, outputs=1, opset=23, **attributes):

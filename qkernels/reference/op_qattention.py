@@ -2,23 +2,7 @@
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-
-def _added(mask, batch, rows, keys, value):
-    """What the mask adds to (batch, rows, keys)."""
-    added = np.zeros((batch, rows, keys))
-    for b in range(batch):
-        for i in range(rows):
-            for j in range(keys):
-                if mask.shape == (batch,):
-                    keep = j < mask[b]
-                elif mask.shape == (2 * batch,):
-                    keep = min(mask[batch + b], keys) <= j < mask[b]
-                elif mask.ndim == 2:
-                    keep = mask[b, j] > 0
-                else:
-                    keep = mask[b, i, j] > 0
-                added[b, i, j] = 0 if keep else value
-    return added
+from qkernels.reference.attention import attend, sum_of, up_to_itself
 
 
 class QAttention(OpRun):
@@ -36,14 +20,6 @@ class QAttention(OpRun):
         if past is not None:
             k, v = np.concatenate([past[0], k], 2), np.concatenate([past[1], v], 2)
         keys = k.shape[2]
-        value = -10000.0 if mask_filter_value is None else mask_filter_value
-        added = np.zeros((batch, rows, keys)) if mask_index is None else _added(mask_index, batch, rows, keys, value)
-        y = np.zeros((batch, rows, num_heads, size), np.float32)
-        for b in range(batch):
-            for i in range(rows):
-                seen = keys - rows + i + 1 if unidirectional and rows > 1 else keys
-                for h in range(num_heads):
-                    scores = k[b, h, :seen].astype(np.float64) @ q[b, h, i] * (scale or 1 / np.sqrt(size)) + added[b, i, :seen]
-                    p = np.exp(scores - scores.max())
-                    y[b, i, h] = p @ v[b, h, :seen].astype(np.float64) / p.sum()
-        return y.reshape(batch, rows, hidden), np.stack([k, v])
+        additions = sum_of(mask_index, None, (batch, num_heads, rows, keys), mask_filter_value)
+        y, _ = attend(q, k, v, additions, scale, up_to_itself(batch, rows, keys, keys - rows, unidirectional))
+        return y.transpose(0, 2, 1, 3).reshape(batch, rows, hidden).astype(np.float32), np.stack([k, v])

@@ -13,7 +13,8 @@
  *   - pieces are combined in order: M' = max(M, m), a = exp(m - M'), b = exp(M - M'), O = fma(o, a, O * b), L = fma(l, a, L * b);
  *     a sink comes last, as a piece with m = sink, l = 1 and o = 0; y = O / L, rounded once. A piece without a visible key is skipped; a
  *     row without one is zero.
- *   - keys outside a row's range (causality, window, length, hidden ends of a piece) are never multiplied, so what lies there cannot leak.
+ *   - keys outside a row's range (causality, window, length, hidden ends of a piece, hidden blocks) are never multiplied, so what lies there
+ *     cannot leak.
  *
  * Rows: the queries of all heads that share a kv head are the rows of one problem, row = query * group + head, so K and V are read once
  * for all of them. The work is cut into blocks of up to 128 rows. With few rows every (batch, kv head, piece) is a task that leaves its
@@ -54,18 +55,28 @@ typedef struct {
     int64_t left, right;                  /* window: keys from past + i - left to past + i + right; -1: no bound */
     float scale, softcap;                 /* softcap 0: none */
     const float *sink;                    /* (heads) */
+    const uint8_t *blocks;                /* (layouts, block_count, block_count): 0 where a block of positions does not see one of keys */
+    int64_t layouts, block_count;         /* head h has the layout h mod layouts */
+    int block_log2;                       /* of a block's keys, at least 4, so that it is whole groups of 16 */
     const float *k_scale, *v_scale;       /* (kv_heads, d), (kv_heads, dv) of a cache of codes */
     float *k_rows, *v_rows;               /* or (batch, kv_heads, keys) */
     int64_t rows_batch, rows_head;        /* their strides */
+
+    /* Tokens of all sequences one behind the other, and a cache in pages: batch strides of q, y, new_k and new_v are not used, those of k and v
+     * are of a page. */
+    const int64_t *starts; /* (batch): each sequence's first row */
+    const int64_t *pages;  /* (batch, pages_row): the page that has a sequence's keys [i page, (i + 1) page), below zero where none of them is seen */
+    const int64_t *slots;  /* (all rows): page * number + place that a new token is written to, below zero for none */
+    int64_t page, pages_row;
 
     /* The fused form: q is normalized per head and rotated as it is read; new keys likewise, and appended with new values at `past`. */
     const float *q_norm, *k_norm; /* (d) */
     const float *cos, *sin;       /* (positions, half); query i takes row past + i, or positions[batch][i] */
     const int64_t *positions;     /* (batch, rows) */
-    int64_t half;                 /* dimensions i and half + i are a pair, or 2 i and 2 i + 1; those beyond 2 half stay */
+    int64_t half, turned;         /* from `turned` on, dimensions i and half + i are a pair, or 2 i and 2 i + 1; the others stay */
     int interleaved;
     float q_epsilon, k_epsilon;
-    const void *new_k, *new_v; /* (batch, kv_heads, rows, d) of q_dtype; null without an append */
+    const void *new_k, *new_v; /* (batch, kv_heads, rows, d) of q_dtype; null without an append, new_v also where values are a part of the keys */
     int64_t new_k_batch, new_k_head, new_k_row, new_v_batch, new_v_head, new_v_row;
 
     /* The scores as a result of their own. */

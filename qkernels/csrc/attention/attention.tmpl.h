@@ -35,6 +35,7 @@ typedef struct {
     int64_t d, dv;                            /* padded */
     int lo[QK_ROWS], hi[QK_ROWS];             /* the keys of the piece that a row sees */
     float q_scale[QK_ROWS], p_scale[QK_ROWS]; /* of rows of codes */
+    const uint8_t *blocks[QK_ROWS];           /* of the piece that a row sees; null: all */
 } qk_attention_work;
 
 /* What is wanted next, fetched into the second-level cache row by row while the present keys are worked on: the values of this piece
@@ -85,6 +86,13 @@ static qk_attention_work QK_TIER(attention_work)(const qk_attention_args *a, flo
 static inline const void *QK_TIER(at)(const void *p, int dtype, int64_t element) { return (const char *)p + qk_cache_bytes(dtype, element); }
 
 static inline const float *QK_TIER(scales)(const float *scales, int64_t at) { return scales ? scales + at : NULL; }
+
+/* of an array with these strides the row of query `row` of a head */
+static inline const void *QK_TIER(token)(const qk_attention_args *a, const void *p, int dtype, int64_t b, int64_t head, int64_t row,
+                                         int64_t batch_stride, int64_t head_stride, int64_t row_stride)
+{
+    return QK_TIER(at)(p, dtype, (a->starts ? a->starts[b] * row_stride : b * batch_stride) + head * head_stride + row * row_stride);
+}
 
 /* 16 codes of a cache as floats, n of them there */
 static inline v16 QK_TIER(load_codes)(const void *x, int dtype, int n)
@@ -258,7 +266,9 @@ static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, const fl
             QK_TIER(store)(y + c, v16_mul(v16_mul(v16_load(y + c), inv), QK_TIER(load)(weight + c, d - c)), d - c);
     }
     if (a->cos) {
-        int64_t row = (a->positions ? a->positions[b * a->rows + query] : qk_attention_past(a, b) + query) * half;
+        int64_t row = a->positions ? a->positions[(a->starts ? a->starts[b] : b * a->rows) + query] : qk_attention_past(a, b) + query;
+        row *= half;
+        y += a->turned;
         if (a->interleaved)
             QK_TIER(rotary_interleaved)(QK_F32, y, y, QK_F32, a->cos + row, a->sin + row, half);
         else
@@ -271,18 +281,26 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
 {
     for (int64_t item = first; item < last; item++) {
         int64_t g = item % a->kv_heads, i = item / a->kv_heads % a->rows, b = item / a->kv_heads / a->rows;
-        int64_t position = qk_attention_past(a, b) + i;
+        int64_t position = qk_attention_past(a, b) + i, place = b;
         if (i >= qk_attention_count(a, b))
             continue;
-        char *k = (char *)QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + position * a->k_row);
-        char *v = (char *)QK_TIER(at)(a->v, a->v_dtype, b * a->v_batch + g * a->v_head + position * a->v_row);
-        const void *new_k = QK_TIER(at)(a->new_k, a->q_dtype, b * a->new_k_batch + g * a->new_k_head + i * a->new_k_row);
-        const void *new_v = QK_TIER(at)(a->new_v, a->q_dtype, b * a->new_v_batch + g * a->new_v_head + i * a->new_v_row);
+        if (a->slots) {
+            int64_t slot = a->slots[a->starts[b] + i];
+            if (slot < 0)
+                continue;
+            place = slot / a->page, position = slot % a->page;
+        }
+        char *k = (char *)QK_TIER(at)(a->k, a->k_dtype, place * a->k_batch + g * a->k_head + position * a->k_row);
+        char *v = (char *)QK_TIER(at)(a->v, a->v_dtype, place * a->v_batch + g * a->v_head + position * a->v_row);
+        const void *new_k = QK_TIER(token)(a, a->new_k, a->q_dtype, b, g, i, a->new_k_batch, a->new_k_head, a->new_k_row);
+        const void *new_v = QK_TIER(token)(a, a->new_v, a->q_dtype, b, g, i, a->new_v_batch, a->new_v_head, a->new_v_row);
         QK_TIER(prepare)(a, new_k, a->k_norm, a->k_epsilon, b, i, scratch);
         if (a->k_rows)
             a->k_rows[b * a->rows_batch + g * a->rows_head + position] = QK_TIER(narrow_row)(scratch, (int8_t *)k, a->d);
         else
             QK_TIER(narrow)(scratch, a->k_dtype, QK_TIER(scales)(a->k_scale, g * a->d), k, a->d);
+        if (!a->new_v)
+            continue;
         QK_TIER(widen)(new_v, a->q_dtype, 0, NULL, scratch, 1, a->dv);
         if (a->v_rows)
             a->v_rows[b * a->rows_batch + g * a->rows_head + position] = QK_TIER(narrow_row)(scratch, (int8_t *)v, a->dv);
@@ -456,11 +474,11 @@ static inline int QK_TIER(log2_tile)(int rows, int left)
 
 /* the scores of the keys [from, keys) that any row of a tile sees; from is a multiple of 16 */
 static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k, int dtype, int64_t bytes, int from, int keys, float scale,
-                            const qk_attention_ahead *ahead)
+                            int blocks_log2, const qk_attention_ahead *ahead)
 {
     const qk_scores_tile *tiles = QK_TIER(scores_tiles)[dtype];
     /* several tiles take turns at keys that stay in the first-level cache */
-    const int in_order = QK_TIER(in_order)(w, rows), step = in_order && rows <= 2 ? QK_PIECE : 16;
+    const int in_order = QK_TIER(in_order)(w, rows), step = in_order && rows <= 2 && !blocks_log2 ? QK_PIECE : 16;
     for (int first = from, stop; first < keys; first = stop) {
         stop = (int)qk_min(first + step, qk_ceil_div(keys, 16) * 16);
         for (int r = 0, log2, n; r < rows; r += n) {
@@ -468,7 +486,7 @@ static void QK_TIER(scores)(const qk_attention_work *w, int rows, const void *k,
             log2 = QK_TIER(log2_tile)(rows, rows - r);
             n = 1 << log2;
             for (int i = r; i < r + n; i++)
-                seen |= w->lo[i] < stop && w->hi[i] > first;
+                seen |= w->lo[i] < stop && w->hi[i] > first && (!blocks_log2 || w->blocks[i][first >> blocks_log2]);
             const int each = r || in_order ? step : 16 / n; /* short bursts of fetching ahead */
             for (int j = first; j < stop; j += each) {
                 if (!r && !in_order)
@@ -527,13 +545,17 @@ static inline v16 QK_TIER(capped_and_masked)(const qk_attention_args *a, v16 x, 
 }
 
 /* s[lo..hi) becomes p, with p = 0 up to whole groups of 16; lo and hi close in on what the mask leaves */
-static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_scale, const float *k_rows, const float *v_rows, float *s, int *lo,
-                             int *hi, float *m, float *l)
+static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_scale, const float *k_rows, const float *v_rows, const uint8_t *blocks,
+                             float *s, int *lo, int *hi, float *m, float *l)
 {
     v16 hidden = v16_set1(-INFINITY), top = hidden, sum = v16_zero();
     int first = *lo / 16 * 16, last = *hi, seen_lo = *hi, seen_hi = *lo;
     for (int j = first; j < last; j += 16) {
         int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j), on;
+        if (blocks && !blocks[j >> a->block_log2]) {
+            v16_store(s + j, hidden);
+            continue;
+        }
         v16 x = v16_load(s + j);
         if (k_rows)
             x = v16_mul(v16_mul(x, v16_set1(q_scale)), QK_TIER(load)(k_rows + j, n));
@@ -552,7 +574,7 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_s
     }
     *m = v16_reduce_max(top);
     *l = 0;
-    if (a->mask_dtype != QK_MASK_NONE) {
+    if (a->mask_dtype != QK_MASK_NONE || blocks) {
         *lo = seen_lo;
         *hi = seen_hi;
     }
@@ -625,11 +647,11 @@ static const qk_values_tile QK_TIER(values_tiles)[3][3] = {
 
 /* o of `rows` rows += p * v over what each sees of the piece, in key order */
 static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, const void *v, int dtype, int64_t bytes, int from, int keys,
-                            const qk_attention_ahead *ahead)
+                            int blocks_log2, const qk_attention_ahead *ahead)
 {
     const qk_values_tile *tiles = QK_TIER(values_tiles)[dtype];
     /* where a value is read more than once, by other tiles or for other columns, as many as stay in the first-level cache */
-    const int in_order = QK_TIER(in_order)(w, rows), step = rows > 4 ? 64 : rows <= 2 && in_order ? QK_PIECE : 16;
+    const int in_order = QK_TIER(in_order)(w, rows), step = blocks_log2 ? 16 : rows > 4 ? 64 : rows <= 2 && in_order ? QK_PIECE : 16;
     for (int base = from / step * step; base < keys; base += step) {
         if (!in_order)
             QK_TIER(fetch)(ahead, base, base + step);
@@ -640,6 +662,8 @@ static void QK_TIER(values)(const qk_attention_work *w, float *o, int rows, cons
             for (int i = 0; i < n; i++) {
                 lo[i] = (int)qk_max(base, w->lo[r + i]);
                 hi[i] = (int)qk_min(base + step, w->hi[r + i]);
+                if (blocks_log2 && !w->blocks[r + i][base >> blocks_log2])
+                    hi[i] = lo[i];
                 begin = (int)qk_max(begin, lo[i]);
                 end = (int)qk_min(end, hi[i]);
             }
@@ -778,7 +802,7 @@ static inline void QK_TIER(visible)(const qk_attention_args *a, int64_t b, int64
 static inline const char *QK_TIER(row_of_q)(const qk_attention_args *a, int64_t b, int64_t g, int64_t row)
 {
     int64_t group = qk_attention_group(a), head = g * group + row % group;
-    return (const char *)QK_TIER(at)(a->q, a->q_dtype, b * a->q_batch + head * a->q_head + row / group * a->q_row);
+    return (const char *)QK_TIER(token)(a, a->q, a->q_dtype, b, head, row / group, a->q_batch, a->q_head, a->q_row);
 }
 
 /* q of the rows [first, first + rows) of kv head g, widened and prepared */
@@ -801,14 +825,35 @@ static void QK_TIER(load_rows)(const qk_attention_args *a, qk_attention_work *w,
     }
 }
 
+/* Where keys or values of a piece begin. In pages of whole pieces that is in one of them; in others a piece is first gathered. */
+static const void *QK_TIER(piece_of)(const qk_attention_args *a, const void *p, int dtype, int64_t b, int64_t g, int64_t start, int64_t batch_stride,
+                                     int64_t head_stride, int64_t row_stride)
+{
+    int64_t place = a->pages ? a->pages[b * a->pages_row + start / a->page] : b, row = a->pages ? start % a->page : start;
+    return QK_TIER(at)(p, dtype, place * batch_stride + g * head_stride + row * row_stride);
+}
+
+/* rows [from, to) of a piece out of pages of any size; those of no page are zero */
+static void QK_TIER(gather)(const qk_attention_args *a, const void *p, int dtype, int64_t b, int64_t start, int64_t batch_stride, int64_t head,
+                            int64_t row_stride, const float *scale, float *y, int from, int to, int64_t n)
+{
+    for (int row = from, rows; row < to; row += rows) {
+        int64_t key = start + row, page = a->pages[b * a->pages_row + key / a->page], within = key % a->page, width = qk_attention_pad(n);
+        rows = (int)qk_min(to - row, a->page - within);
+        const void *x = QK_TIER(at)(p, dtype, page * batch_stride + head + within * row_stride);
+        if (page < 0)
+            memset(y + row * width, 0, 4 * (size_t)(rows * width));
+        else
+            QK_TIER(widen)(x, dtype, row_stride, scale, y + row * width, rows, n);
+    }
+}
+
 /* m, l and o of the loaded rows in one piece */
 static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows, int64_t piece, float *o,
                             float *m, float *l)
 {
     int64_t group = qk_attention_group(a), start = piece * QK_PIECE, k_stride = a->k_row, v_stride = a->v_row, d = a->d, dv = a->dv;
-    const void *k = QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + start * a->k_row);
-    const void *v = QK_TIER(at)(a->v, a->v_dtype, b * a->v_batch + g * a->v_head + start * a->v_row);
-    int k_dtype = a->k_dtype, v_dtype = a->v_dtype, keys = 0, from = QK_PIECE;
+    int k_dtype = a->k_dtype, v_dtype = a->v_dtype, keys = 0, from = QK_PIECE, gathered = a->pages && a->page % QK_PIECE;
     for (int r = 0; r < rows; r++) {
         int64_t lo, hi;
         QK_TIER(visible)(a, b, (first + r) / group, &lo, &hi);
@@ -818,39 +863,50 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
             from = (int)qk_min(from, w->lo[r] / 16 * 16);
             keys = (int)qk_max(keys, w->hi[r]);
         }
+        if (a->blocks) {
+            int64_t head = g * group + (first + r) % group, row = (qk_attention_past(a, b) + (first + r) / group) >> a->block_log2;
+            row = qk_max(0, qk_min(row, a->block_count - 1)); /* of a row that sees nothing */
+            w->blocks[r] = a->blocks + (head % a->layouts * a->block_count + row) * a->block_count + (start >> a->block_log2);
+        } else
+            w->blocks[r] = NULL;
         m[r] = -INFINITY;
         l[r] = 0;
     }
     if (!keys)
         return;
+    const void *k = gathered ? NULL : QK_TIER(piece_of)(a, a->k, k_dtype, b, g, start, a->k_batch, a->k_head, k_stride);
+    const void *v = gathered ? NULL : QK_TIER(piece_of)(a, a->v, v_dtype, b, g, start, a->v_batch, a->v_head, v_stride);
     const float *k_rows = a->k_rows ? a->k_rows + b * a->rows_batch + g * a->rows_head + start : NULL;
     const float *v_rows = a->v_rows ? a->v_rows + b * a->rows_batch + g * a->rows_head + start : NULL;
-    int64_t next = a->keys - start - QK_PIECE;
-    qk_attention_ahead values = {v, qk_cache_bytes(v_dtype, v_stride), qk_cache_bytes(v_dtype, dv), keys};
+    int64_t next = a->pages ? 0 : a->keys - start - QK_PIECE;
+    qk_attention_ahead values = {v, qk_cache_bytes(v_dtype, v_stride), qk_cache_bytes(v_dtype, dv), gathered ? 0 : keys};
     qk_attention_ahead next_keys = {QK_TIER(at)(k, k_dtype, QK_PIECE * k_stride), qk_cache_bytes(k_dtype, k_stride), qk_cache_bytes(k_dtype, d),
                                     (int)qk_max(0, qk_min(QK_PIECE, next))};
     /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
     int coded = qk_attention_is_coded(a), wide = rows > 4;
-    const void *first_key = QK_TIER(at)(k, k_dtype, from * k_stride);
-    if (coded && (wide || d % 32)) {
+    const void *first_key = gathered ? NULL : QK_TIER(at)(k, k_dtype, from * k_stride);
+    if (gathered) {
+        QK_TIER(gather)(a, a->k, k_dtype, b, start, a->k_batch, g * a->k_head, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k, from, keys, d);
+        k = w->k, k_dtype = QK_F32, k_stride = w->d;
+    } else if (coded && (wide || d % 32)) {
         QK_TIER(widen_codes)(first_key, k_stride, (int16_t *)w->k + from * qk_attention_pad_codes(d), keys - from, d);
         k = w->k, k_dtype = QK_CODES_WIDE, k_stride = 2 * qk_attention_pad_codes(d);
     } else if (!coded && (d != w->d || a->k_scale || k_dtype > QK_BF16 || (wide && (k_dtype != QK_F32 || k_stride != d)))) {
         QK_TIER(widen)(first_key, k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
         k = w->k, k_dtype = QK_F32, k_stride = w->d;
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, &values);
+    QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, a->block_log2, &values);
     from = QK_PIECE, keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
         int64_t mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
-        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
+        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->blocks[r], w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
         if (w->lo[r] < w->hi[r]) {
             from = (int)qk_min(from, w->lo[r] / 16 * 16);
             keys = (int)qk_max(keys, w->hi[r]);
         }
     }
-    const void *first_value = QK_TIER(at)(v, v_dtype, from * v_stride);
+    const void *first_value = gathered ? NULL : QK_TIER(at)(v, v_dtype, from * v_stride);
     if (coded) {
         wide |= dv % 32 != 0;
         if (wide) {
@@ -860,12 +916,15 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
         QK_TIER(values_of_codes)(w, o, rows, v, wide, v_stride, from, keys, &next_keys);
         return;
     }
-    if (dv != w->dv || a->v_scale || v_dtype > QK_BF16 || (wide && (v_dtype != QK_F32 || v_stride != dv))) {
+    if (gathered) {
+        QK_TIER(gather)(a, a->v, v_dtype, b, start, a->v_batch, g * a->v_head, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v, from, keys, dv);
+        v = w->v, v_dtype = QK_F32, v_stride = w->dv;
+    } else if (dv != w->dv || a->v_scale || v_dtype > QK_BF16 || (wide && (v_dtype != QK_F32 || v_stride != dv))) {
         QK_TIER(widen)(first_value, v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
     memset(o, 0, 4 * (size_t)(rows * w->dv));
-    QK_TIER(values)(w, o, rows, v, v_dtype, qk_cache_bytes(v_dtype, v_stride), from, keys, &next_keys);
+    QK_TIER(values)(w, o, rows, v, v_dtype, qk_cache_bytes(v_dtype, v_stride), from, keys, a->block_log2, &next_keys);
 }
 
 /* one piece's m, l, o into the running M, L, O of a row */
@@ -885,7 +944,9 @@ static void QK_TIER(merge)(const qk_attention_work *w, float *m_total, float *l_
 static void QK_TIER(finish_row)(const qk_attention_args *a, const qk_attention_work *w, int64_t b, int64_t head, int64_t query, float *total, float m,
                                 float l)
 {
-    char *y = (char *)QK_TIER(at)(a->y, a->y_dtype, b * a->y_batch + head * a->y_head + query * a->y_row);
+    if (a->starts && query >= qk_attention_count(a, b))
+        return; /* the row is another sequence's */
+    char *y = (char *)QK_TIER(token)(a, a->y, a->y_dtype, b, head, query, a->y_batch, a->y_head, a->y_row);
     if (a->sink && m != -INFINITY) {
         memset(w->o, 0, 4 * (size_t)w->dv);
         QK_TIER(merge)(w, &m, &l, total, a->sink[head], 1, w->o);
@@ -973,7 +1034,7 @@ static void QK_TIER(all_scores)(const qk_attention_args *a, float *scratch, int6
             w.lo[r] = 0;
             w.hi[r] = keys;
         }
-        QK_TIER(scores)(&w, rows, w.k, QK_F32, 4 * w.d, 0, keys, a->scale, &none);
+        QK_TIER(scores)(&w, rows, w.k, QK_F32, 4 * w.d, 0, keys, a->scale, 0, &none);
         for (int r = 0; r < rows; r++) {
             int64_t query = (first + r) / group, head = g * group + (first + r) % group, lo, hi;
             int64_t row = (b * a->heads + head) * a->rows + query, mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
