@@ -102,6 +102,7 @@ from qkernels.numpy_ops import (
 )
 from qkernels.quantization import (PackedInt8Matrix, dequantize_linear, dynamic_quantize_linear, gather_block_quantized, matmul_integer, pack_int4,
                                    qlinear_matmul, quantize_linear, unpack_int4)
+from qkernels.recurrent import causal_conv_with_state, linear_attention
 from qkernels.reduction import reduce_max, reduce_mean, reduce_sum
 from qkernels.rotary import rotary_embedding
 from qkernels.sampling import argmax, sample
@@ -125,6 +126,7 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "quantize_linear", "unpack_int4",
            "layer_normalization", "rms_normalization", "simplified_layer_normalization", "skip_simplified_layer_normalization",
            "rotary_embedding",
+           "causal_conv_with_state", "linear_attention",
            "reduce_max", "reduce_mean", "reduce_sum",
            "argmax", "sample",
            "log_softmax", "softmax",

@@ -155,6 +155,9 @@ KERNELS = (
     # rotary
     Kernel("rotary_embedding", "rotary", FLOATS, "pairs of each head's elements turned by the position's angles", "", "RotaryEmbedding", (23,)),
     Kernel("contrib.rotary_embedding", "rotary", FLOATS, "the same with a start position or one per token", "com.microsoft", "RotaryEmbedding", (1,)),
+    # recurrent
+    Kernel("linear_attention", "recurrent", FLOATS, "attention by a state that each token decays, corrects and extends", "", "LinearAttention", (27,)),
+    Kernel("causal_conv_with_state", "recurrent", FLOATS, "each channel's own few taps over past and present positions", "", "CausalConvWithState", (27,)),
     # sampling
     Kernel("argmax", "sampling", NUMBERS, "index of the largest element, NaN before all", "", "ArgMax", (13,)),
     Kernel("sample", "sampling", FLOATS, "repetition penalty, temperature, top-k, top-p, min-p and a draw that seed and step determine"),
@@ -225,6 +228,7 @@ FAMILIES = {
     "quantization": ("Linear quantization", "Codes from values, values from codes, exact integer products."),
     "attention": ("Attention", "Scores, masks, softmax and values in one pass over the keys."),
     "contrib_attention": ("Attention of com.microsoft", "The other operators on the engine of `attention`."),
+    "recurrent": ("Recurrence", "A state carried from token to token, and from call to call."),
     "rotary": ("Rotary position embedding", "Pairs turned by their position's angles."),
     "normalization": ("Normalization", "Rows by their root mean square, or by mean and variance."),
     "softmax": ("Softmax", "Exponentials over their sum."),

@@ -224,7 +224,8 @@ def _accepted():
         "qlinear_matmul": lambda f, a: f(a, scale, a[0, 0], a.T, scale, a[0, 0], scale, a[0, 0]),
         "gather_block_quantized": lambda f, a: f(np.tile(a, 4), [0], np.ones((3, 2 if a.dtype == np.uint8 else 1), np.float32), block_size=16,
                                                  bits=8 if a.dtype == np.int8 else 4),
-        "pack_int4": lambda f, a: f(a), "unpack_int4": lambda f, a: f(q.pack_int4(a), (3, 4), a.dtype),
+        "linear_attention": lambda f, a: f(a[None], a[None], a[None], q_num_heads=2, kv_num_heads=2, update_rule="linear")[0],
+        "causal_conv_with_state": lambda f, a: f(a[None], a[:, None, :2])[0], "pack_int4": lambda f, a: f(a), "unpack_int4": lambda f, a: f(q.pack_int4(a), (3, 4), a.dtype),
     }
 
 
