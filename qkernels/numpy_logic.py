@@ -1,4 +1,4 @@
-"""Comparisons, logic, bounds, running sums and the largest elements: ai.onnx operators that NumPy itself does right.
+"""Comparisons, logic, extremes, running sums and the largest elements: ai.onnx operators that NumPy itself does right.
 
 No kernels of ours, so nothing here is timed; the functions add ONNX's meaning, its checks and its error messages. Results are new arrays
 of native byte order.
@@ -10,8 +10,8 @@ import numpy as np
 
 from qkernels import _conversion
 
-__all__ = ["abs", "and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clip", "cumsum", "equal", "floor", "greater",
-           "greater_or_equal", "is_inf", "is_nan", "less", "less_or_equal", "max", "min", "mod", "not_", "or_", "relu", "round", "sign", "topk", "where",
+__all__ = ["and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cumsum", "equal", "greater",
+           "greater_or_equal", "is_inf", "is_nan", "less", "less_or_equal", "max", "min", "mod", "not_", "or_", "topk", "where",
            "xor"]
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -526,191 +526,10 @@ def is_nan(x):
     return _ufunc(np.isnan, _conversion.table_values(a) if a.dtype in _conversion.FLOAT8 else a)
 
 
-def floor(x):
-    """The largest whole numbers that are not larger.
-
-    ONNX ai.onnx Floor, since version 13.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
 
 
-    Returns
-    -------
-    ndarray
-        x's dtype, x's shape.
 
 
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.floor(np.float32([1.5, -1.5]))
-    array([ 1., -2.], dtype=float32)
-    """
-    return _ufunc(np.floor, _array(x, "floor", "x", _FLOATS))
-
-
-def ceil(x):
-    """The smallest whole numbers that are not smaller.
-
-    ONNX ai.onnx Ceil, since version 13.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
-
-
-    Returns
-    -------
-    ndarray
-        x's dtype, x's shape.
-
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.ceil(np.float32([1.5, -1.5]))
-    array([ 2., -1.], dtype=float32)
-    """
-    return _ufunc(np.ceil, _array(x, "ceil", "x", _FLOATS))
-
-
-def round(x):
-    """The nearest whole numbers, halves to even.
-
-    ONNX ai.onnx Round, since version 11.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
-
-
-    Returns
-    -------
-    ndarray
-        x's dtype, x's shape.
-
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.round(np.float32([0.5, 1.5, -2.6]))
-    array([ 0.,  2., -3.], dtype=float32)
-    """
-    return _ufunc(np.rint, _array(x, "round", "x", _FLOATS))
-
-
-def sign(x):
-    """-1, 0 or 1; NaN for NaN.
-
-    ONNX ai.onnx Sign, since version 13.
-
-    Parameters
-    ----------
-    x : array, any float or integer type
-
-
-    Returns
-    -------
-    ndarray
-        x's dtype, x's shape.
-
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.sign(np.float32([-3, 0, 5]))
-    array([-1.,  0.,  1.], dtype=float32)
-    """
-    return _ufunc(np.sign, _array(x, "sign", "x", _NUMBERS))
-
-
-def abs(x):
-    """Absolute values; the least integer of a type wraps around.
-
-    ONNX ai.onnx Abs, since version 13.
-
-    Parameters
-    ----------
-    x : array, any float or integer type
-
-
-    Returns
-    -------
-    ndarray
-        x's dtype, x's shape.
-
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.abs(np.float32([-3, 5]))
-    array([3., 5.], dtype=float32)
-    """
-    return _ufunc(np.absolute, _array(x, "abs", "x", _NUMBERS))
-
-
-def relu(x):
-    """The larger of x and 0; NaN for NaN.
-
-    ONNX ai.onnx Relu, since version 13.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64, or a signed integer type
-
-
-    Returns
-    -------
-    ndarray
-        x's dtype and shape.
-
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.relu(np.float32([-3, 5]))
-    array([0., 5.], dtype=float32)
-    """
-    a = _array(x, "relu", "x", _FLOATS + _SIGNED)
-    return _ufunc(np.maximum, a, np.zeros((), a.dtype))
 
 
 def is_inf(x, *, detect_negative=1, detect_positive=1):
@@ -880,48 +699,6 @@ def _extreme(ufunc, inputs, func):
         result = _ufunc(ufunc, result, a)
     return result.copy() if len(inputs) == 1 else result
 
-
-def clip(x, min=None, max=None):
-    """Elements limited to an interval: ``min(max(x, lower), upper)``.
-
-    ONNX ai.onnx Clip, since version 13.
-
-    Parameters
-    ----------
-    x : array, any float or integer type
-    min, max : array of one element of x's dtype, optional
-        The lower and upper limits. Where the lower is above the upper, everything is the upper.
-
-
-    Returns
-    -------
-    ndarray
-        x's dtype and shape; NaN for NaN.
-
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-    ValueError
-        For a limit of more than one element.
-
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.clip(np.float32([-1, 0.5, 7]), np.float32(0), np.float32(6))
-    array([0. , 0.5, 6. ], dtype=float32)
-    """
-    result = _array(x, "clip", "x", _NUMBERS)
-    dtypes = (result.dtype,)
-    for limit, arg, ufunc in ((min, "min", np.maximum), (max, "max", np.minimum)):
-        if limit is not None:
-            limit = _array(limit, "clip", arg, dtypes)
-            if limit.size != 1:
-                raise ValueError(f"clip: {arg}: expected one element, got shape {limit.shape}")
-            result = _ufunc(ufunc, result, limit.reshape(()))
-    return result.copy() if min is max is None else result
 
 
 def where(condition, x, y):
