@@ -925,7 +925,7 @@ def gelu(x, *, approximate="none", out=None, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> qkernels.gelu(np.float32([-6, 1]))
-    array([-5.9195258e-09,  8.4134477e-01], dtype=float32)
+    array([-5.9195258e-09,  8.4134471e-01], dtype=float32)
     >>> qkernels.gelu(np.float32([-6, 1]), approximate="tanh")
     array([-8.439647e-11,  8.411920e-01], dtype=float32)
     """
@@ -1000,7 +1000,7 @@ def bias_gelu(x, bias, *, out=None, threads=None):
     >>> import numpy as np
     >>> from qkernels import contrib
     >>> contrib.bias_gelu(np.float32([[-7, 0]]), np.float32([1, 1]))
-    array([[-5.9195258e-09,  8.4134477e-01]], dtype=float32)
+    array([[-5.9195258e-09,  8.4134471e-01]], dtype=float32)
     """
     return _biased(QK_BIAS_GELU, x, bias, out, threads, "bias_gelu", _gelu64)
 
@@ -1449,7 +1449,7 @@ def celu(x, *, alpha=1.0, out=None, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> qkernels.celu(np.float32([-1, 5]), alpha=2)
-    array([-0.7869387,  5.       ], dtype=float32)
+    array([-0.78693867,  5.        ], dtype=float32)
     """
     cdef float scale = _attribute(alpha, "celu")
     if scale == 0:
@@ -1521,7 +1521,7 @@ def mish(x, *, out=None, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> qkernels.mish(np.float32([-6, 0, 100]))
-    array([-0.0148541,  0.       , 100.       ], dtype=float32)
+    array([-1.485408e-02,  0.000000e+00,  1.000000e+02], dtype=float32)
     """
     return _unary(QK_MISH, x, out, threads, "mish", _mish64)
 

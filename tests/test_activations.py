@@ -3,20 +3,13 @@ import functools
 import importlib.util
 import json
 import pathlib
-import subprocess
-import sys
-import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import qkernels
 from qkernels import contrib
-from qkernels.reference import evaluate
-from tests.oracle import BF16, FLOAT_DTYPES, HALF_STEP, HALF_ULP, assert_equal_bits, bits, layouts, one_result, onnxruntime_node
-from tests.strategies import float_dtypes, normal, seeds
+from tests.oracle import assert_equal_bits, bits
 
 ROOT = pathlib.Path(__file__).parent
 STORED = json.loads((ROOT / "data/activation_cases.json").read_text(encoding="utf-8"))

@@ -73,7 +73,7 @@ def mish(x):
     return x * mpmath.tanh(softplus(x)) if abs(x) < 1000 else beyond(x, x, -TINY)
 
 
-def elu(x, alpha=F(1), gamma=F(1)):
+def elu(x, alpha=1, gamma=1):
     if x >= 0:
         return F(float(x)) * gamma
     return mp(gamma * alpha) * (mpmath.expm1(x) if x > -100 else mpmath.mpf(-1) + mpmath.mpf(2)**-140)
