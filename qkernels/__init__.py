@@ -115,7 +115,6 @@ __version__ = "0.1.0"
 __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "show_config", "use_isa",
            "KVCache", "PackedQAttention", "attention", "cached_attention", "group_query_attention", "multi_head_attention", "paged_attention", "qattention",
            "sparse_attention",
-           # here and below without abs, max, min, pow, range, round and slice, so that a star import leaves Python's own alone
            "add", "bias_gelu", "ceil", "celu", "clip", "cos", "div", "elu", "erf", "exp", "fast_gelu", "floor", "gelu", "hard_sigmoid", "hard_swish",
            "leaky_relu", "log", "mish", "mul", "neg", "prelu", "quick_gelu", "reciprocal", "relu", "selu", "sigmoid", "sign", "silu", "silu_mul", "sin",
            "softplus", "softsign", "sqrt", "sub", "swiglu", "swish", "tanh", "thresholded_relu",
@@ -130,6 +129,7 @@ __all__ = ["available_isa", "get_isa", "get_num_threads", "set_num_threads", "sh
            "reduce_max", "reduce_mean", "reduce_sum",
            "argmax", "sample",
            "log_softmax", "softmax",
+           # without abs, max, min, pow, range, round and slice, so that a star import leaves Python's own alone
            "and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cumsum", "equal", "greater",
            "greater_or_equal", "is_inf", "is_nan", "less", "less_or_equal", "mod", "not_", "or_", "topk", "where", "xor",
            "cast_like", "concat", "constant", "constant_of_shape", "expand", "flatten", "gather_elements", "gather_nd", "identity", "pad",

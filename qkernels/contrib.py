@@ -37,7 +37,7 @@ def gelu(x, *, out=None, threads=None):
     >>> import numpy as np
     >>> from qkernels import contrib
     >>> contrib.gelu(np.float32([-6, 1]))
-    array([-5.9195258e-09,  8.4134477e-01], dtype=float32)
+    array([-5.9195258e-09,  8.4134471e-01], dtype=float32)
     """
     return elementwise.gelu(x, out=out, threads=threads)
 

@@ -1,9 +1,9 @@
-"""Arithmetic with broadcasting and functions of single elements: ai.onnx Add, Sub, Mul, Div, Pow, Sigmoid, Swish, SwiGLU, Gelu, Exp, Sin and
-others, com.microsoft's Gelu family, and the product of SiLU and a second array."""
+"""Arithmetic with broadcasting and functions of single elements: ai.onnx Add, Sub, Mul, Div, Pow, Sigmoid, Swish, SwiGLU, Gelu, Relu and its kin, Exp, Sin
+and others, com.microsoft's Gelu family, and the product of SiLU and a second array."""
 import math
 cimport numpy as cnp
 from libc.math cimport isfinite
-from libc.stdint cimport int64_t, uint16_t
+from libc.stdint cimport int64_t
 
 from qkernels cimport _arrays, _runtime
 
@@ -13,35 +13,33 @@ cnp.import_array()
 
 cdef extern from "elementwise/elementwise.h" nogil:
     enum:
-        QK_ADD, QK_SUB, QK_MUL, QK_SILU_MUL, QK_SIGMOID, QK_SILU, QK_SWISH, QK_DIV, QK_NEG, QK_SQRT, QK_SWISH_MUL, QK_FUNCTION, QK_SIMPLE, QK_LOOKUP
-    enum:
-        QK_GELU, QK_BIAS_GELU, QK_GELU_TANH, QK_BIAS_GELU_TANH, QK_ERF, QK_EXP, QK_LOG, QK_SOFTPLUS, QK_TANH, QK_RECIPROCAL, QK_SIN, QK_COS, QK_POW
-        QK_SOFTSIGN, QK_ELU, QK_CELU, QK_SELU, QK_MISH, QK_HARD_SIGMOID, QK_HARD_SWISH, QK_LEAKY_RELU
-        QK_ABS, QK_FLOOR, QK_CEIL, QK_ROUND, QK_SIGN, QK_RELU, QK_CLIP, QK_THRESHOLDED_RELU, QK_PRELU
+        QK_ADD, QK_SUB, QK_MUL, QK_DIV, QK_PRELU, QK_SILU_MUL, QK_SWISH_MUL, QK_BIAS_GELU, QK_BIAS_GELU_TANH, QK_POW
+        QK_NEG, QK_ABS, QK_RELU, QK_SIGN, QK_FLOOR, QK_CEIL, QK_ROUND, QK_CLIP, QK_THRESHOLDED_RELU, QK_LEAKY_RELU
+        QK_SQRT, QK_RECIPROCAL, QK_HARD_SIGMOID, QK_HARD_SWISH, QK_SOFTSIGN, QK_SIGMOID, QK_SILU, QK_SWISH, QK_GELU, QK_GELU_TANH, QK_ERF, QK_EXP, QK_LOG
+        QK_SOFTPLUS, QK_MISH, QK_TANH, QK_SIN, QK_COS, QK_ELU, QK_CELU, QK_SELU
     ctypedef struct qk_elementwise_args:
         const char *a
         const char *b
         char *y
-        int op, function, dtype, axes
+        int op, dtype, axes
         float alpha, beta
-        const uint16_t *table
         int64_t shape[64]
         int64_t a_step[64]
         int64_t b_step[64]
-    void qk_elementwise(int isa, int threads, const qk_elementwise_args *args)
+    void qk_elementwise(int isa, int threads, qk_elementwise_args *args)
 
 # elements for which starting a second thread pays
 cdef enum:
     GRAIN = 1 << 16
-    GRAIN_FUNCTION = 1 << 13
+    GRAIN_IN_DOUBLE = 1 << 13
 
 
-cdef cnp.ndarray _input(object x, int allowed, str func, str arg, str more=""):
-    """A float array with whatever strides; `more`: what the function takes besides."""
+cdef cnp.ndarray _input(object x, int allowed, str func, str arg):
+    """A float array with whatever strides."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, arg)
     cdef int code = _arrays.dtype_code(a)
     if code < 0 or not (allowed >> code) & 1:
-        raise TypeError(f"{func}: {arg}: expected dtype {_arrays.names_of(allowed)}{more}, got {a.dtype}")
+        raise TypeError(f"{func}: {arg}: expected dtype {_arrays.names_of(allowed)}, got {a.dtype}")
     return a
 
 
@@ -92,42 +90,15 @@ cdef int _check_out(cnp.ndarray y, cnp.ndarray a, str func, str arg) except -1:
     return 0
 
 
-_tables = {}  # (tier, op, function, dtype, alpha, beta): the results of a function of a 16-bit type, or how many elements it has seen
-
-cdef enum:
-    TABLES_FROM = 1 << 15  # elements that pay for a table
-    TABLES = 64            # of 128 KiB at most
+cdef bint _in_double(int op, int code) noexcept:
+    """Is it computed in double arithmetic, beside which memory is nothing? 16-bit types have tables."""
+    return op == QK_POW or code != _arrays.F32 and (op == QK_BIAS_GELU or op == QK_BIAS_GELU_TANH)
 
 
-cdef cnp.ndarray _table(const qk_elementwise_args *call, int64_t size):
-    """The results for all 65,536 inputs as bits, once a function has seen enough elements; None before."""
-    cdef qk_elementwise_args args
-    cdef cnp.ndarray x, y
-    key = (_runtime.isa(), call.op, call.function, call.dtype, call.alpha, call.beta)
-    known = _tables.get(key, 0)
-    if type(known) is np.ndarray:
-        return known
-    if known + size < TABLES_FROM or len(_tables) >= TABLES and key not in _tables:
-        if len(_tables) < TABLES or key in _tables:
-            _tables[key] = known + size
-        return None
-    x, y = np.arange(65536, dtype=np.uint16), np.empty(65536, np.uint16)
-    args = call[0]
-    args.a = args.b = cnp.PyArray_BYTES(x)
-    args.y = cnp.PyArray_BYTES(y)
-    args.axes, args.shape[0], args.a_step[0], args.b_step[0] = 1, 65536, 2, 2
-    with nogil:
-        qk_elementwise(_runtime.isa(), 1, &args)
-    y.flags.writeable = False
-    _tables[key] = y
-    return y
-
-
-cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float alpha, object out, object threads, str func, str a_name, str b_name,
-                      int function=0, float beta=0):
+cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, object out, object threads, str func, str a_name, str b_name,
+                      float alpha=0, float beta=0):
     cdef int code = _arrays.dtype_code(a), n = _arrays.num_threads(threads, func)
     cdef cnp.ndarray y = _arrays.output(out, shape, code, func)
-    cdef cnp.ndarray table
     cdef qk_elementwise_args args
     if out is not None:
         _check_out(y, a, func, a_name)
@@ -136,12 +107,8 @@ cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float a
     if cnp.PyArray_SIZE(y):
         _collapse(&args, a, b, y)
         args.a, args.b, args.y = cnp.PyArray_BYTES(a), cnp.PyArray_BYTES(b), cnp.PyArray_BYTES(y)
-        args.op, args.function, args.dtype, args.alpha, args.beta = op, function, code, alpha, beta
-        if code != _arrays.F32 and a is b and (op == QK_FUNCTION or op == QK_SIGMOID or op == QK_SILU or op == QK_SWISH):
-            table = _table(&args, cnp.PyArray_SIZE(y))
-            if table is not None:
-                args.op, args.table = QK_LOOKUP, <const uint16_t *>cnp.PyArray_DATA(table)
-        n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN_FUNCTION if op == QK_FUNCTION else GRAIN)
+        args.op, args.dtype, args.alpha, args.beta = op, code, alpha, beta
+        n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN_IN_DOUBLE if _in_double(op, code) else GRAIN)
         with nogil:
             qk_elementwise(_runtime.isa(), n, &args)
     return y
@@ -181,7 +148,7 @@ cdef cnp.ndarray _binary(int op, object a, object b, object out, object threads,
                               shape, p.dtype, out, func, {"a": p, "b": q})
     p = _input(p, _arrays.FLOATS, func, "a")
     q = _input(b, 1 << _arrays.dtype_code(p), func, "b")
-    return _run(op, p, q, _common_shape(p, q, func), 0, out, threads, func, "a", "b")
+    return _run(op, p, q, _common_shape(p, q, func), out, threads, func, "a", "b")
 
 
 def _divide(p, q):
@@ -194,30 +161,21 @@ def _divide(p, q):
     return quotient + ((np.remainder(p, q) != 0) & ((p < 0) != (q < 0))).astype(p.dtype)
 
 
-cdef cnp.ndarray _function(int function, object x, object out, object threads, str func, object in_float64, float alpha=0, float beta=0):
-    """A function of one operand; float64 by `in_float64`."""
+cdef cnp.ndarray _unary(int op, object x, object out, object threads, str func, object in_numpy, float alpha=0, float beta=0, str kinds="f"):
+    """An operation on one operand: the float types by a kernel, float64 and integers of the `kinds` by NumPy."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
-    if _is_double(a):
-        _arrays.num_threads(threads, func)
-        with np.errstate(all="ignore"):
-            return _numpy_out(in_float64(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
-    a = _input(a, _arrays.FLOATS, func, "x", " or float64")
-    return _run(QK_FUNCTION, a, a, _arrays.shape_of(a), alpha, out, threads, func, "x", "x", function, beta)
+    cdef int code = _arrays.dtype_code(a)
+    if code >= 0:
+        return _run(op, a, a, _arrays.shape_of(a), out, threads, func, "x", "x", alpha, beta)
+    if not _is_number(a) or a.dtype.kind not in kinds:
+        also = "".join(f" or {also}" for kind, also in (("f", "float64"), ("i", "a signed integer type"), ("u", "an unsigned one")) if kind in kinds)
+        raise TypeError(f"{func}: x: expected dtype {_arrays.names_of(_arrays.FLOATS)}{also}, got {a.dtype}")
+    _arrays.num_threads(threads, func)
+    with np.errstate(all="ignore"):
+        return _numpy_out(in_numpy(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
 
 
-cdef cnp.ndarray _simple(int op, object x, object out, object threads, str func, object in_numpy, str kinds, int function=0,
-                         float alpha=0, float beta=0):
-    """The same for an operation of its own; `kinds` of other numbers that NumPy does."""
-    cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
-    if _arrays.dtype_code(a) < 0 and _is_number(a) and a.dtype.kind in kinds:
-        _arrays.num_threads(threads, func)
-        with np.errstate(all="ignore"):
-            return _numpy_out(in_numpy(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
-    a = _input(a, _arrays.FLOATS, func, "x", {"f": " or float64", "fi": " or float64 or a signed integer type", "fiu": " or float64 or an integer type"}[kinds])
-    return _run(op, a, a, _arrays.shape_of(a), alpha, out, threads, func, "x", "x", function, beta)
-
-
-cdef cnp.ndarray _biased(int function, object x, object bias, object out, object threads, str func, object in_float64):
+cdef cnp.ndarray _biased(int op, object x, object bias, object out, object threads, str func, object in_float64):
     """A function of x + bias, bias along the last axis; float64 by `in_float64`."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), b = _arrays.as_array(bias, func, "bias")
     cdef tuple shape = _arrays.shape_of(a)
@@ -233,7 +191,7 @@ cdef cnp.ndarray _biased(int function, object x, object bias, object out, object
         _arrays.num_threads(threads, func)
         with np.errstate(all="ignore"):
             return _numpy_out(in_float64((<object>a) + b), shape, a.dtype, out, func, {"x": a, "bias": b})
-    return _run(QK_FUNCTION, a, b, shape, 0, out, threads, func, "x", "bias", function)
+    return _run(op, a, b, shape, out, threads, func, "x", "bias")
 
 
 def _each(f):
@@ -254,50 +212,18 @@ def _swish64(x, alpha):
     return np.where(np.isneginf(alpha * x), np.zeros_like(x), x / (1 + np.exp(-alpha * x)))
 
 
-cdef float _attribute(object value, str func, str arg) except? -1:
-    """A finite number as an attribute's float32."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{func}: {arg}: expected a number, got {type(value).__name__}")
-    if not isfinite(<float>value):
-        raise ValueError(f"{func}: {arg}: expected a finite number, got {value}")
-    return value
-
-
-cdef bint _broadcasts(cnp.ndarray a, tuple shape):
-    """Whether `a` can be repeated to the shape."""
-    cdef int missing = len(shape) - cnp.PyArray_NDIM(a), i
-    if missing < 0:
-        return False
-    for i in range(cnp.PyArray_NDIM(a)):
-        if cnp.PyArray_DIM(a, i) != 1 and cnp.PyArray_DIM(a, i) != shape[missing + i]:
-            return False
-    return True
-
-
-cdef bint _is_kernels(cnp.ndarray a):
-    return _arrays.dtype_code(a) >= 0
-
-
-def _limit(value, x, arg):
-    """A limit of `clip` as a 0-d array, or None."""
-    if value is None:
-        return None
-    limit = _arrays.as_array(value, "clip", arg)
-    if limit.dtype != x.dtype:
-        raise TypeError(f"clip: {arg}: expected dtype {x.dtype}, got {limit.dtype}")
-    if limit.size != 1:
-        raise ValueError(f"clip: {arg}: expected one element, got shape {_arrays.shape_of(limit)}")
-    return limit.reshape(())
-
-
-def _relu64(x):
-    return np.maximum(x, np.zeros((), x.dtype))
-
-
 def _mish64(x):
-    x = np.maximum(x, -800.0)
-    e = np.exp(np.minimum(x, 60.0))
-    return x * (e * (e + 2) / (e * (e + 2) + 2))
+    w = np.exp(np.minimum(x, 40.0))
+    n = w * (w + 2)
+    return np.where(np.isneginf(x), 0.0, x * (n / (n + 2)))
+
+
+def _softsign64(x):
+    return np.where(np.isinf(x), np.sign(x), x / (1 + np.abs(x)))
+
+
+def _hard_swish64(x):
+    return np.where(x > 3, x, np.maximum(x, -4.0) * np.clip(x + 3, 0, 6) / 6)
 
 
 def add(a, b, *, out=None, threads=None):
@@ -423,7 +349,7 @@ def sigmoid(x, *, out=None, threads=None):
     >>> qkernels.sigmoid(np.float32([-18, 0, 2]))
     array([1.5229979e-08, 5.0000000e-01, 8.8079709e-01], dtype=float32)
     """
-    return _simple(QK_SIGMOID, x, out, threads, "sigmoid", lambda a: 1 / (1 + np.exp(-a)), "f")
+    return _unary(QK_SIGMOID, x, out, threads, "sigmoid", lambda a: 1 / (1 + np.exp(-a)))
 
 
 def silu(x, *, alpha=1.0, out=None, threads=None):
@@ -461,24 +387,21 @@ def silu(x, *, alpha=1.0, out=None, threads=None):
     return _swish(x, alpha, out, threads, "silu")
 
 
-cdef float _alpha(object alpha, str func) except? -1:
-    cdef float factor = <float>_arrays.number(alpha, func, "alpha")
-    if not isfinite(factor):
-        raise ValueError(f"{func}: alpha: expected a finite number, got {alpha}")
-    return factor
+cdef float _attribute(object value, str func, str name="alpha") except? -1:
+    cdef float number = <float>_arrays.number(value, func, name)
+    if not isfinite(number):
+        raise ValueError(f"{func}: {name}: expected a finite number, got {value}")
+    return number
 
 
 cdef cnp.ndarray _swish(object x, object alpha, object out, object threads, str func):
-    cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
-    cdef float factor = _alpha(alpha, func)
-    if _is_double(a):
-        _arrays.num_threads(threads, func)
-        with np.errstate(all="ignore"):
-            return _numpy_out(_swish64(a, float(alpha)), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
-    a = _input(a, _arrays.FLOATS, func, "x")
+    cdef cnp.ndarray a
+    cdef float factor = _attribute(alpha, func)
     if factor == 0:  # sigmoid is 1/2
-        return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), 0, out, threads, func, "x", "alpha")
-    return _run(QK_SILU if factor == 1 else QK_SWISH, a, a, _arrays.shape_of(a), factor, out, threads, func, "x", "x")
+        a = _arrays.as_array(x, func, "x")
+        if _arrays.dtype_code(a) >= 0:
+            return _run(QK_MUL, a, np.asarray(0.5, a.dtype), _arrays.shape_of(a), out, threads, func, "x", "alpha")
+    return _unary(QK_SILU if factor == 1 else QK_SWISH, x, out, threads, func, lambda v: _swish64(v, float(alpha)), 0 if factor == 1 else factor)
 
 
 def silu_mul(gate, up=None, *, out=None, threads=None):
@@ -527,7 +450,7 @@ def silu_mul(gate, up=None, *, out=None, threads=None):
     else:
         b = _input(up, 1 << _arrays.dtype_code(a), func, "up")
         _arrays.check_shape(b, shape, func, "up")
-    return _run(QK_SILU_MUL, a, b, shape, 0, out, threads, func, "gate", "up")
+    return _run(QK_SILU_MUL, a, b, shape, out, threads, func, "gate", "up")
 
 
 def div(a, b, *, out=None, threads=None):
@@ -612,9 +535,9 @@ def pow(a, b, *, out=None, threads=None):
     if code >= 0:
         if q.dtype == p.dtype:
             if q.size == 1 and q.item() == 2:  # the square of a norm, which the function would give as well
-                return _run(QK_MUL, p, p, shape, 0, out, threads, func, "a", "a") if shape == _arrays.shape_of(p) else \
-                       _run(QK_MUL, np.broadcast_to(p, shape), np.broadcast_to(p, shape), shape, 0, out, threads, func, "a", "a")
-            return _run(QK_FUNCTION, p, q, shape, 0, out, threads, func, "a", "b", QK_POW)
+                return _run(QK_MUL, p, p, shape, out, threads, func, "a", "a") if shape == _arrays.shape_of(p) else \
+                       _run(QK_MUL, np.broadcast_to(p, shape), np.broadcast_to(p, shape), shape, out, threads, func, "a", "a")
+            return _run(QK_POW, p, q, shape, out, threads, func, "a", "b")
         with np.errstate(all="ignore"):
             exponent = q.astype(p.dtype)
         exact = q.dtype.itemsize < 8 or not q.size or np.abs(q.astype(np.float64)).max() < 2.0**53
@@ -671,7 +594,7 @@ def neg(x, *, out=None, threads=None):
     >>> qkernels.neg(np.float32([1, -2]))
     array([-1.,  2.], dtype=float32)
     """
-    return _simple(QK_NEG, x, out, threads, "neg", np.negative, "fi")
+    return _unary(QK_NEG, x, out, threads, "neg", np.negative, 0, 0, "fi")
 
 
 def sqrt(x, *, out=None, threads=None):
@@ -703,7 +626,7 @@ def sqrt(x, *, out=None, threads=None):
     >>> qkernels.sqrt(np.float32([4, 2]))
     array([2.       , 1.4142135], dtype=float32)
     """
-    return _simple(QK_SQRT, x, out, threads, "sqrt", np.sqrt, "f")
+    return _unary(QK_SQRT, x, out, threads, "sqrt", np.sqrt)
 
 
 def exp(x, *, out=None, threads=None):
@@ -736,7 +659,7 @@ def exp(x, *, out=None, threads=None):
     >>> qkernels.exp(np.float32([0, 1]))
     array([1.       , 2.7182817], dtype=float32)
     """
-    return _function(QK_EXP, x, out, threads, "exp", np.exp)
+    return _unary(QK_EXP, x, out, threads, "exp", np.exp)
 
 
 def log(x, *, out=None, threads=None):
@@ -769,7 +692,7 @@ def log(x, *, out=None, threads=None):
     >>> qkernels.log(np.float32([1, 10]))
     array([0.       , 2.3025851], dtype=float32)
     """
-    return _function(QK_LOG, x, out, threads, "log", np.log)
+    return _unary(QK_LOG, x, out, threads, "log", np.log)
 
 
 def sin(x, *, out=None, threads=None):
@@ -802,7 +725,7 @@ def sin(x, *, out=None, threads=None):
     >>> qkernels.sin(np.float32([0, 1]))
     array([0.        , 0.84147096], dtype=float32)
     """
-    return _function(QK_SIN, x, out, threads, "sin", np.sin)
+    return _unary(QK_SIN, x, out, threads, "sin", np.sin)
 
 
 def cos(x, *, out=None, threads=None):
@@ -835,7 +758,7 @@ def cos(x, *, out=None, threads=None):
     >>> qkernels.cos(np.float32([0, 1]))
     array([1.       , 0.5403023], dtype=float32)
     """
-    return _function(QK_COS, x, out, threads, "cos", np.cos)
+    return _unary(QK_COS, x, out, threads, "cos", np.cos)
 
 
 def tanh(x, *, out=None, threads=None):
@@ -868,7 +791,7 @@ def tanh(x, *, out=None, threads=None):
     >>> qkernels.tanh(np.float32([0, 1]))
     array([0.       , 0.7615942], dtype=float32)
     """
-    return _function(QK_TANH, x, out, threads, "tanh", np.tanh)
+    return _unary(QK_TANH, x, out, threads, "tanh", np.tanh)
 
 
 def erf(x, *, out=None, threads=None):
@@ -901,7 +824,7 @@ def erf(x, *, out=None, threads=None):
     >>> qkernels.erf(np.float32([0, 1]))
     array([0.       , 0.8427008], dtype=float32)
     """
-    return _function(QK_ERF, x, out, threads, "erf", _erf64)
+    return _unary(QK_ERF, x, out, threads, "erf", _erf64)
 
 
 def reciprocal(x, *, out=None, threads=None):
@@ -934,7 +857,7 @@ def reciprocal(x, *, out=None, threads=None):
     >>> qkernels.reciprocal(np.float32([4, -3]))
     array([ 0.25      , -0.33333334], dtype=float32)
     """
-    return _simple(QK_SIMPLE, x, out, threads, "reciprocal", np.reciprocal, "f", QK_RECIPROCAL)
+    return _unary(QK_RECIPROCAL, x, out, threads, "reciprocal", np.reciprocal)
 
 
 def softplus(x, *, out=None, threads=None):
@@ -967,7 +890,7 @@ def softplus(x, *, out=None, threads=None):
     >>> qkernels.softplus(np.float32([-100, 0, 100]))
     array([3.783506e-44, 6.931472e-01, 1.000000e+02], dtype=float32)
     """
-    return _function(QK_SOFTPLUS, x, out, threads, "softplus", lambda a: np.logaddexp(0, a))
+    return _unary(QK_SOFTPLUS, x, out, threads, "softplus", lambda a: np.logaddexp(0, a))
 
 
 def gelu(x, *, approximate="none", out=None, threads=None):
@@ -1002,14 +925,14 @@ def gelu(x, *, approximate="none", out=None, threads=None):
     --------
     >>> import numpy as np, qkernels
     >>> qkernels.gelu(np.float32([-6, 1]))
-    array([-5.9195258e-09,  8.4134477e-01], dtype=float32)
+    array([-5.9195258e-09,  8.4134471e-01], dtype=float32)
     >>> qkernels.gelu(np.float32([-6, 1]), approximate="tanh")
     array([-8.439647e-11,  8.411920e-01], dtype=float32)
     """
     if approximate == "none":
-        return _function(QK_GELU, x, out, threads, "gelu", _gelu64)
+        return _unary(QK_GELU, x, out, threads, "gelu", _gelu64)
     if approximate == "tanh":
-        return _function(QK_GELU_TANH, x, out, threads, "gelu", _gelu_tanh64)
+        return _unary(QK_GELU_TANH, x, out, threads, "gelu", _gelu_tanh64)
     raise ValueError(f"gelu: approximate: expected 'none' or 'tanh', got {approximate!r}")
 
 
@@ -1077,7 +1000,7 @@ def bias_gelu(x, bias, *, out=None, threads=None):
     >>> import numpy as np
     >>> from qkernels import contrib
     >>> contrib.bias_gelu(np.float32([[-7, 0]]), np.float32([1, 1]))
-    array([[-5.9195258e-09,  8.4134477e-01]], dtype=float32)
+    array([[-5.9195258e-09,  8.4134471e-01]], dtype=float32)
     """
     return _biased(QK_BIAS_GELU, x, bias, out, threads, "bias_gelu", _gelu64)
 
@@ -1113,7 +1036,7 @@ def fast_gelu(x, bias=None, *, out=None, threads=None):
     array([[-8.439647e-11,  8.411920e-01]], dtype=float32)
     """
     if bias is None:
-        return _function(QK_GELU_TANH, x, out, threads, "fast_gelu", _gelu_tanh64)
+        return _unary(QK_GELU_TANH, x, out, threads, "fast_gelu", _gelu_tanh64)
     return _biased(QK_BIAS_GELU_TANH, x, bias, out, threads, "fast_gelu", _gelu_tanh64)
 
 
@@ -1180,7 +1103,7 @@ def swiglu(a, b, *, alpha=1.0, out=None, threads=None):
     array([ 1.7615942 , -0.14835739], dtype=float32)
     """
     cdef str func = "swiglu"
-    cdef float factor = _alpha(alpha, func)
+    cdef float factor = _attribute(alpha, func)
     cdef cnp.ndarray p = _arrays.as_array(a, func, "a"), q
     if p.dtype == np.float64:
         q = _arrays.as_array(b, func, "b")
@@ -1193,17 +1116,17 @@ def swiglu(a, b, *, alpha=1.0, out=None, threads=None):
     p = _input(p, _arrays.FLOATS, func, "a")
     q = _input(b, 1 << _arrays.dtype_code(p), func, "b")
     _arrays.check_shape(q, _arrays.shape_of(p), func, "b")
-    return _run(QK_SILU_MUL if factor == 1 else QK_SWISH_MUL, p, q, _arrays.shape_of(p), factor, out, threads, func, "a", "b")
+    return _run(QK_SILU_MUL if factor == 1 else QK_SWISH_MUL, p, q, _arrays.shape_of(p), out, threads, func, "a", "b", factor)
 
 
 def abs(x, *, out=None, threads=None):
-    """Absolute values; the least integer of a type wraps around.
+    """The absolute value; of a float only the sign bit changes.
 
-    ONNX ai.onnx Abs, since version 13. Exact.
+    ONNX ai.onnx Abs, since version 13. The least integer of a type wraps around.
 
     Parameters
     ----------
-    x : array, any float or integer type
+    x : array, float32, float16, bfloat16, float64 or any integer type
         Any strides. float64 and integers go through NumPy.
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
@@ -1212,7 +1135,7 @@ def abs(x, *, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
@@ -1225,113 +1148,17 @@ def abs(x, *, out=None, threads=None):
     >>> qkernels.abs(np.float32([-3, 5]))
     array([3., 5.], dtype=float32)
     """
-    return _simple(QK_SIMPLE, x, out, threads, "abs", np.abs, "fiu", QK_ABS)
-
-
-def floor(x, *, out=None, threads=None):
-    """The largest whole numbers that are not larger.
-
-    ONNX ai.onnx Floor, since version 13. Exact.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
-        Any strides. float64 goes through NumPy.
-    out : ndarray, optional
-        Result of x's shape and dtype, C-contiguous; may be `x` itself.
-    threads : int, optional
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype; NaN for NaN.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.floor(np.float32([1.5, -1.5]))
-    array([ 1., -2.], dtype=float32)
-    """
-    return _simple(QK_SIMPLE, x, out, threads, "floor", np.floor, "f", QK_FLOOR)
-
-
-def ceil(x, *, out=None, threads=None):
-    """The smallest whole numbers that are not smaller.
-
-    ONNX ai.onnx Ceil, since version 13. Exact; -0.5 gives -0.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
-        Any strides. float64 goes through NumPy.
-    out : ndarray, optional
-        Result of x's shape and dtype, C-contiguous; may be `x` itself.
-    threads : int, optional
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype; NaN for NaN.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.ceil(np.float32([1.5, -1.5]))
-    array([ 2., -1.], dtype=float32)
-    """
-    return _simple(QK_SIMPLE, x, out, threads, "ceil", np.ceil, "f", QK_CEIL)
-
-
-def round(x, *, out=None, threads=None):
-    """The nearest whole numbers, halves to even.
-
-    ONNX ai.onnx Round, since version 11. Exact.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
-        Any strides. float64 goes through NumPy.
-    out : ndarray, optional
-        Result of x's shape and dtype, C-contiguous; may be `x` itself.
-    threads : int, optional
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype; NaN for NaN.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.round(np.float32([0.5, 1.5, -2.6]))
-    array([ 0.,  2., -3.], dtype=float32)
-    """
-    return _simple(QK_SIMPLE, x, out, threads, "round", np.rint, "f", QK_ROUND)
+    return _unary(QK_ABS, x, out, threads, "abs", np.absolute, 0, 0, "fiu")
 
 
 def sign(x, *, out=None, threads=None):
-    """-1, 0 or 1.
+    """-1, 0 or 1; NaN for NaN.
 
-    ONNX ai.onnx Sign, since version 13. Exact.
+    ONNX ai.onnx Sign, since version 13.
 
     Parameters
     ----------
-    x : array, any float or integer type
+    x : array, float32, float16, bfloat16, float64 or any integer type
         Any strides. float64 and integers go through NumPy.
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
@@ -1340,7 +1167,7 @@ def sign(x, *, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
@@ -1353,17 +1180,113 @@ def sign(x, *, out=None, threads=None):
     >>> qkernels.sign(np.float32([-3, 0, 5]))
     array([-1.,  0.,  1.], dtype=float32)
     """
-    return _simple(QK_SIMPLE, x, out, threads, "sign", np.sign, "fiu", QK_SIGN)
+    return _unary(QK_SIGN, x, out, threads, "sign", np.sign, 0, 0, "fiu")
 
 
-def relu(x, *, out=None, threads=None):
-    """The larger of x and 0.
+def floor(x, *, out=None, threads=None):
+    """The largest whole number that is not larger.
 
-    ONNX ai.onnx Relu, since version 13. Exact.
+    ONNX ai.onnx Floor, since version 13. The sign of a zero stays, and so do infinities and NaN.
 
     Parameters
     ----------
-    x : array, any float or signed integer type
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.floor(np.float32([1.5, -1.5]))
+    array([ 1., -2.], dtype=float32)
+    """
+    return _unary(QK_FLOOR, x, out, threads, "floor", np.floor)
+
+
+def ceil(x, *, out=None, threads=None):
+    """The smallest whole number that is not smaller.
+
+    ONNX ai.onnx Ceil, since version 13. The sign of a zero stays, and so do infinities and NaN.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.ceil(np.float32([1.5, -1.5]))
+    array([ 2., -1.], dtype=float32)
+    """
+    return _unary(QK_CEIL, x, out, threads, "ceil", np.ceil)
+
+
+def round(x, *, out=None, threads=None):
+    """The nearest whole number, halves to even.
+
+    ONNX ai.onnx Round, since version 11. The sign of a zero stays, and so do infinities and NaN.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.round(np.float32([0.5, 1.5, -2.6]))
+    array([ 0.,  2., -3.], dtype=float32)
+    """
+    return _unary(QK_ROUND, x, out, threads, "round", np.rint)
+
+
+def relu(x, *, out=None, threads=None):
+    """x, but 0 below 0; NaN for NaN.
+
+    ONNX ai.onnx Relu, since version 13.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16, float64 or a signed integer type
         Any strides. float64 and integers go through NumPy.
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
@@ -1372,7 +1295,7 @@ def relu(x, *, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
@@ -1385,11 +1308,11 @@ def relu(x, *, out=None, threads=None):
     >>> qkernels.relu(np.float32([-3, 5]))
     array([0., 5.], dtype=float32)
     """
-    return _simple(QK_SIMPLE, x, out, threads, "relu", _relu64, "fi", QK_RELU)
+    return _unary(QK_RELU, x, out, threads, "relu", lambda v: np.maximum(v, v.dtype.type(0)), 0, 0, "fi")
 
 
 def leaky_relu(x, *, alpha=0.01, out=None, threads=None):
-    """x, or ``alpha * x`` where x is negative.
+    """x, but ``alpha * x`` below 0.
 
     ONNX ai.onnx LeakyRelu, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1405,35 +1328,35 @@ def leaky_relu(x, *, alpha=0.01, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
     TypeError
         For a dtype.
     ValueError
-        For an attribute that is no finite number.
+        For an attribute that is not finite.
 
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.leaky_relu(np.float32([-1, 2]))
-    array([-0.01,  2.  ], dtype=float32)
+    >>> qkernels.leaky_relu(np.float32([-3, 5]), alpha=0.5)
+    array([-1.5,  5. ], dtype=float32)
     """
-    cdef double a = _attribute(alpha, "leaky_relu", "alpha")
-    return _function(QK_LEAKY_RELU, x, out, threads, "leaky_relu", lambda v: np.where(v < 0, a * v, v), a)
+    cdef float slope = _attribute(alpha, "leaky_relu")
+    return _unary(QK_LEAKY_RELU, x, out, threads, "leaky_relu", lambda v: np.where(v < 0, np.float64(slope) * v, v), slope)
 
 
 def thresholded_relu(x, *, alpha=1.0, out=None, threads=None):
-    """x where it is above alpha, else 0.
+    """x above alpha, else 0; NaN for NaN.
 
-    ONNX ai.onnx ThresholdedRelu, since version 10. Exact.
+    ONNX ai.onnx ThresholdedRelu, since version 10.
 
     Parameters
     ----------
     x : array, float32, float16, bfloat16 or float64
         Any strides. float64 goes through NumPy.
-    alpha : float, default 1
+    alpha : float, default 1.0
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
     threads : int, optional
@@ -1441,27 +1364,27 @@ def thresholded_relu(x, *, alpha=1.0, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
     TypeError
         For a dtype.
     ValueError
-        For an attribute that is no finite number.
+        For an attribute that is not finite.
 
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.thresholded_relu(np.float32([0.5, 2]))
-    array([0., 2.], dtype=float32)
+    >>> qkernels.thresholded_relu(np.float32([-3, 1, 5]))
+    array([0., 0., 5.], dtype=float32)
     """
-    cdef double a = _attribute(alpha, "thresholded_relu", "alpha")
-    return _simple(QK_SIMPLE, x, out, threads, "thresholded_relu", lambda v: np.where((v > a) | np.isnan(v), v, 0), "f", QK_THRESHOLDED_RELU, a)
+    cdef float threshold = _attribute(alpha, "thresholded_relu")
+    return _unary(QK_THRESHOLDED_RELU, x, out, threads, "thresholded_relu", lambda v: np.where(v <= threshold, 0.0, v), threshold)
 
 
 def elu(x, *, alpha=1.0, out=None, threads=None):
-    """x, or ``alpha * (exp(x) - 1)`` where x is negative.
+    """x, but ``alpha * (exp(x) - 1)`` below 0.
 
     ONNX ai.onnx Elu, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1469,7 +1392,7 @@ def elu(x, *, alpha=1.0, out=None, threads=None):
     ----------
     x : array, float32, float16, bfloat16 or float64
         Any strides. float64 goes through NumPy.
-    alpha : float, default 1
+    alpha : float, default 1.0
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
     threads : int, optional
@@ -1477,27 +1400,27 @@ def elu(x, *, alpha=1.0, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
     TypeError
         For a dtype.
     ValueError
-        For an attribute that is no finite number.
+        For an attribute that is not finite.
 
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.elu(np.float32([-1, 2]))
-    array([-0.63212055,  2.        ], dtype=float32)
+    >>> qkernels.elu(np.float32([-1, 5]))
+    array([-0.63212055,  5.        ], dtype=float32)
     """
-    cdef double a = _attribute(alpha, "elu", "alpha")
-    return _function(QK_ELU, x, out, threads, "elu", lambda v: np.where(v < 0, a * np.expm1(v), v), a)
+    cdef float scale = _attribute(alpha, "elu")
+    return _unary(QK_ELU, x, out, threads, "elu", lambda v: np.where(v < 0, scale * np.expm1(v), v), scale)
 
 
 def celu(x, *, alpha=1.0, out=None, threads=None):
-    """x, or ``alpha * (exp(x / alpha) - 1)`` where x is negative.
+    """x, but ``alpha * (exp(x / alpha) - 1)`` below 0.
 
     ONNX ai.onnx Celu, since version 12. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1505,7 +1428,7 @@ def celu(x, *, alpha=1.0, out=None, threads=None):
     ----------
     x : array, float32, float16, bfloat16 or float64
         Any strides. float64 goes through NumPy.
-    alpha : float, default 1, not 0
+    alpha : float, default 1.0
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
     threads : int, optional
@@ -1513,29 +1436,29 @@ def celu(x, *, alpha=1.0, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
     TypeError
         For a dtype.
     ValueError
-        For an attribute that is no finite number.
+        For an attribute that is not finite, or 0.
 
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.celu(np.float32([-1, 2]), alpha=2)
-    array([-0.78693867,  2.        ], dtype=float32)
+    >>> qkernels.celu(np.float32([-1, 5]), alpha=2)
+    array([-0.78693867,  5.        ], dtype=float32)
     """
-    cdef double a = _attribute(alpha, "celu", "alpha")
-    if a == 0:
-        raise ValueError("celu: alpha: expected a number other than 0, got 0")
-    return _function(QK_CELU, x, out, threads, "celu", lambda v: np.where(v < 0, a * np.expm1(v / a), v), a)
+    cdef float scale = _attribute(alpha, "celu")
+    if scale == 0:
+        raise ValueError(f"celu: alpha: expected a number other than 0, got {alpha}")
+    return _unary(QK_CELU, x, out, threads, "celu", lambda v: np.where(v < 0, scale * np.expm1(v / scale), v), scale)
 
 
-def selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875, out=None, threads=None):
-    """``gamma * x``, or ``gamma * alpha * (exp(x) - 1)`` where x is negative.
+def selu(x, *, alpha=1.6732632, gamma=1.050701, out=None, threads=None):
+    """``gamma * x``, but ``gamma * alpha * (exp(x) - 1)`` below 0.
 
     ONNX ai.onnx Selu, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1543,8 +1466,8 @@ def selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875,
     ----------
     x : array, float32, float16, bfloat16 or float64
         Any strides. float64 goes through NumPy.
-    alpha : float, default 1.67326319217681884765625
-    gamma : float, default 1.05070102214813232421875
+    alpha : float, default 1.6732632
+    gamma : float, default 1.050701
     out : ndarray, optional
         Result of x's shape and dtype, C-contiguous; may be `x` itself.
     threads : int, optional
@@ -1552,59 +1475,27 @@ def selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875,
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
     TypeError
         For a dtype.
     ValueError
-        For an attribute that is no finite number.
+        For an attribute that is not finite.
 
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.selu(np.float32([-1, 2]))
-    array([-1.1113307,  2.101402 ], dtype=float32)
+    >>> qkernels.selu(np.float32([-1, 5]))
+    array([-1.1113307,  5.253505 ], dtype=float32)
     """
-    cdef double a = _attribute(alpha, "selu", "alpha"), g = _attribute(gamma, "selu", "gamma")
-    return _function(QK_SELU, x, out, threads, "selu", lambda v: np.where(v < 0, a * g * np.expm1(v), g * v), a, g)
-
-
-def softsign(x, *, out=None, threads=None):
-    """``x / (1 + |x|)``; 1 in size for an infinity, the limit.
-
-    ONNX ai.onnx Softsign, since version 1. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16 or float64
-        Any strides. float64 goes through NumPy.
-    out : ndarray, optional
-        Result of x's shape and dtype, C-contiguous; may be `x` itself.
-    threads : int, optional
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype; NaN for NaN.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.softsign(np.float32([-1, 3]))
-    array([-0.5 ,  0.75], dtype=float32)
-    """
-    return _function(QK_SOFTSIGN, x, out, threads, "softsign", lambda v: np.where(np.isinf(v), np.sign(v), v / (1 + np.abs(v))))
+    cdef float scale = _attribute(alpha, "selu"), factor = _attribute(gamma, "selu", "gamma")
+    return _unary(QK_SELU, x, out, threads, "selu", lambda v: np.where(v < 0, <double>factor * scale * np.expm1(v), factor * v), scale, factor)
 
 
 def mish(x, *, out=None, threads=None):
-    """``x * tanh(log(1 + exp(x)))``; 0 for minus infinity, the limit.
+    """``x * tanh(softplus(x))``.
 
     ONNX ai.onnx Mish, since version 18. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1619,7 +1510,7 @@ def mish(x, *, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype; for minus infinity the limit 0.
 
     Raises
     ------
@@ -1629,14 +1520,46 @@ def mish(x, *, out=None, threads=None):
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.mish(np.float32([-1, 2]))
-    array([-0.30340147,  1.943959  ], dtype=float32)
+    >>> qkernels.mish(np.float32([-6, 0, 100]))
+    array([-1.485408e-02,  0.000000e+00,  1.000000e+02], dtype=float32)
     """
-    return _function(QK_MISH, x, out, threads, "mish", _mish64)
+    return _unary(QK_MISH, x, out, threads, "mish", _mish64)
+
+
+def softsign(x, *, out=None, threads=None):
+    """``x / (1 + abs(x))``.
+
+    ONNX ai.onnx Softsign, since version 1. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; for infinities the limits -1 and 1.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.softsign(np.float32([-3, 0, 1]))
+    array([-0.75,  0.  ,  0.5 ], dtype=float32)
+    """
+    return _unary(QK_SOFTSIGN, x, out, threads, "softsign", _softsign64)
 
 
 def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None, threads=None):
-    """``alpha * x + beta``, limited to 0 to 1.
+    """``alpha * x + beta`` within 0 and 1.
 
     ONNX ai.onnx HardSigmoid, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1653,27 +1576,27 @@ def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype.
 
     Raises
     ------
     TypeError
         For a dtype.
     ValueError
-        For an attribute that is no finite number.
+        For an attribute that is not finite.
 
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.hard_sigmoid(np.float32([-5, 1]))
-    array([0. , 0.7], dtype=float32)
+    >>> qkernels.hard_sigmoid(np.float32([-3, 0, 1]))
+    array([0. , 0.5, 0.7], dtype=float32)
     """
-    cdef double a = _attribute(alpha, "hard_sigmoid", "alpha"), b = _attribute(beta, "hard_sigmoid", "beta")
-    return _function(QK_HARD_SIGMOID, x, out, threads, "hard_sigmoid", lambda v: np.clip(a * v + b, 0, 1), a, b)
+    cdef float slope = _attribute(alpha, "hard_sigmoid"), offset = _attribute(beta, "hard_sigmoid", "beta")
+    return _unary(QK_HARD_SIGMOID, x, out, threads, "hard_sigmoid", lambda v: np.clip(<double>slope * v + <double>offset, 0, 1), slope, offset)
 
 
 def hard_swish(x, *, out=None, threads=None):
-    """``x * min(max(x + 3, 0), 6) / 6``; 0 for minus infinity, the limit.
+    """``x * (x + 3) / 6``, 0 up to -3, x from 3 on.
 
     ONNX ai.onnx HardSwish, since version 14. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
 
@@ -1688,7 +1611,7 @@ def hard_swish(x, *, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's shape and dtype; NaN for NaN.
+        x's shape and dtype; for minus infinity the limit 0.
 
     Raises
     ------
@@ -1698,20 +1621,76 @@ def hard_swish(x, *, out=None, threads=None):
     Examples
     --------
     >>> import numpy as np, qkernels
-    >>> qkernels.hard_swish(np.float32([-1, 4]))
-    array([-0.33333334,  4.        ], dtype=float32)
+    >>> qkernels.hard_swish(np.float32([-4, -1, 0, 1, 4]))
+    array([-0.        , -0.33333334,  0.        ,  0.6666667 ,  4.        ],
+          dtype=float32)
     """
-    return _function(QK_HARD_SWISH, x, out, threads, "hard_swish", lambda v: np.maximum(v, -4) * np.clip(v + 3, 0, 6) / 6)
+    return _unary(QK_HARD_SWISH, x, out, threads, "hard_swish", _hard_swish64)
 
 
-def clip(x, min=None, max=None, *, out=None, threads=None):
-    """Elements limited to an interval: ``min(max(x, lower), upper)``.
+def prelu(x, slope, *, out=None, threads=None):
+    """x, but ``slope * x`` below 0.
 
-    ONNX ai.onnx Clip, since version 13. Exact.
+    ONNX ai.onnx PRelu, since version 9.
 
     Parameters
     ----------
-    x : array, any float or integer type
+    x : array, float32, float16, bfloat16, float64 or any integer type
+        Any strides. float64 and integers go through NumPy.
+    slope : array of x's dtype
+        A shape that broadcasts to x's.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.prelu(np.float32([[-3, 5], [-1, -2]]), np.float32([0.5, 2]))
+    array([[-1.5,  5. ],
+           [-0.5, -4. ]], dtype=float32)
+    """
+    cdef str func = "prelu"
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x"), b = _arrays.as_array(slope, func, "slope")
+    cdef tuple shape = _arrays.shape_of(a)
+    cdef bint ours = _arrays.dtype_code(a) >= 0
+    if not ours and not _is_number(a):
+        raise TypeError(f"{func}: x: expected dtype {_arrays.names_of(_arrays.FLOATS)} or float64 or an integer type, got {a.dtype}")
+    if b.dtype != a.dtype:
+        raise TypeError(f"{func}: slope: expected dtype {a.dtype}, got {b.dtype}")
+    try:
+        fits = np.broadcast_shapes(shape, _arrays.shape_of(b)) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{func}: slope: expected a shape that broadcasts to {shape}, got {_arrays.shape_of(b)}")
+    if ours:
+        return _run(QK_PRELU, a, b, shape, out, threads, func, "x", "slope")
+    _arrays.num_threads(threads, func)
+    with np.errstate(all="ignore"):
+        return _numpy_out(np.where(a < 0, np.multiply(a, b), a), shape, a.dtype, out, func, {"x": a, "slope": b})
+
+
+def clip(x, min=None, max=None, *, out=None, threads=None):
+    """x limited to an interval: ``min(max(x, lower), upper)``.
+
+    ONNX ai.onnx Clip, since version 13.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16, float64 or any integer type
         Any strides. float64 and integers go through NumPy.
     min, max : array of one element of x's dtype, optional
         The lower and upper limits. Where the lower is above the upper, everything is the upper.
@@ -1722,7 +1701,7 @@ def clip(x, min=None, max=None, *, out=None, threads=None):
     Returns
     -------
     ndarray
-        x's dtype and shape; NaN for NaN.
+        x's shape and dtype; NaN for NaN.
 
     Raises
     ------
@@ -1737,62 +1716,29 @@ def clip(x, min=None, max=None, *, out=None, threads=None):
     >>> qkernels.clip(np.float32([-1, 0.5, 7]), np.float32(0), np.float32(6))
     array([0. , 0.5, 6. ], dtype=float32)
     """
-    cdef cnp.ndarray a = _arrays.as_array(x, "clip", "x")
-    low, high = (_limit(v, a, arg) for v, arg in ((min, "min"), (max, "max")))
+    cdef str func = "clip"
+    cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
+    cdef object low = _limit(a, min, "min"), high = _limit(a, max, "max")
+    cdef double least = -math.inf if low is None else low, most = math.inf if high is None else high
+    if _arrays.dtype_code(a) >= 0 and least == least and most == most:
+        return _run(QK_CLIP, a, a, _arrays.shape_of(a), out, threads, func, "x", "x", least, most)
+    if _arrays.dtype_code(a) < 0 and not _is_number(a):
+        raise TypeError(f"{func}: x: expected dtype {_arrays.names_of(_arrays.FLOATS)} or float64 or an integer type, got {a.dtype}")
+    _arrays.num_threads(threads, func)
+    values = a.copy() if low is None and high is None else a
+    with np.errstate(all="ignore"):
+        values = values if low is None else np.maximum(values, low)
+        values = values if high is None else np.minimum(values, high)
+    return _numpy_out(values, _arrays.shape_of(a), a.dtype, out, func, {"x": a})
 
-    def in_numpy(v):
-        v = v if low is None else np.maximum(v, low)
-        return v if high is None else np.minimum(v, high)
 
-    return _simple(QK_SIMPLE, a, out, threads, "clip", in_numpy, "fiu", QK_CLIP,
-                   -math.inf if low is None or not _is_kernels(a) else low, math.inf if high is None or not _is_kernels(a) else high)
-
-
-def prelu(x, slope, *, out=None, threads=None):
-    """x, or ``slope * x`` where x is negative.
-
-    ONNX ai.onnx PRelu, since version 9. float16 and bfloat16 are rounded once.
-
-    Parameters
-    ----------
-    x : array, float32, float16, bfloat16, float64, or int32, int64, uint32, uint64
-        Any strides. float64 and integers go through NumPy.
-    slope : array of x's dtype
-        A shape that broadcasts to x's.
-    out : ndarray, optional
-        Result of x's shape and dtype, C-contiguous; may be `x` itself.
-    threads : int, optional
-
-    Returns
-    -------
-    ndarray
-        x's shape and dtype; NaN for NaN.
-
-    Raises
-    ------
-    TypeError
-        For a dtype.
-    ValueError
-        For a shape.
-
-    Examples
-    --------
-    >>> import numpy as np, qkernels
-    >>> qkernels.prelu(np.float32([[-1, 2], [-3, -4]]), np.float32([0.5, 0.25]))
-    array([[-0.5,  2. ],
-           [-1.5, -1. ]], dtype=float32)
-    """
-    cdef cnp.ndarray a = _arrays.as_array(x, "prelu", "x"), b = _arrays.as_array(slope, "prelu", "slope")
-    cdef tuple shape = _arrays.shape_of(a)
-    cdef bint other = _is_double(a) or a.dtype.name in ("int32", "int64", "uint32", "uint64")
-    if not other:
-        a = _input(a, _arrays.FLOATS, "prelu", "x")
+def _limit(cnp.ndarray a, limit, str arg):
+    """One element of a's dtype, or None."""
+    if limit is None:
+        return None
+    cdef cnp.ndarray b = _arrays.as_array(limit, "clip", arg)
     if b.dtype != a.dtype:
-        raise TypeError(f"prelu: slope: expected dtype {a.dtype}, got {b.dtype}")
-    if not _arrays.has_shape(b, shape) and not _broadcasts(b, shape):
-        raise ValueError(f"prelu: slope: expected a shape that broadcasts to {shape}, got {_arrays.shape_of(b)}")
-    if other:
-        _arrays.num_threads(threads, "prelu")
-        with np.errstate(all="ignore"):
-            return _numpy_out(np.where((<object>a) < 0, (<object>a) * b, a), shape, a.dtype, out, "prelu", {"x": a, "slope": b})
-    return _run(QK_SIMPLE, a, b, shape, 0, out, threads, "prelu", "x", "slope", QK_PRELU)
+        raise TypeError(f"clip: {arg}: expected dtype {a.dtype}, got {b.dtype}")
+    if b.size != 1:
+        raise ValueError(f"clip: {arg}: expected one element, got shape {_arrays.shape_of(b)}")
+    return b.reshape(())[()]

@@ -1,4 +1,4 @@
-"""Comparisons, logic, bounds, running sums and the largest elements: ai.onnx operators that NumPy itself does right.
+"""Comparisons, logic, extremes, running sums and the largest elements: ai.onnx operators that NumPy itself does right.
 
 No kernels of ours, so nothing here is timed; the functions add ONNX's meaning, its checks and its error messages. Results are new arrays
 of native byte order.
@@ -10,8 +10,9 @@ import numpy as np
 
 from qkernels import _conversion
 
-__all__ = ["and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cumsum", "equal", "greater", "greater_or_equal", "is_inf", "is_nan", "less",
-           "less_or_equal", "max", "min", "mod", "not_", "or_", "topk", "where", "xor"]
+__all__ = ["and_", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cumsum", "equal", "greater",
+           "greater_or_equal", "is_inf", "is_nan", "less", "less_or_equal", "max", "min", "mod", "not_", "or_", "topk", "where",
+           "xor"]
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _FLOATS = tuple(np.dtype(t) for t in (np.float32, np.float16, _BF16, np.float64))
@@ -525,6 +526,12 @@ def is_nan(x):
     return _ufunc(np.isnan, _conversion.table_values(a) if a.dtype in _conversion.FLOAT8 else a)
 
 
+
+
+
+
+
+
 def is_inf(x, *, detect_negative=1, detect_positive=1):
     """Whether elements are infinite.
 
@@ -691,6 +698,7 @@ def _extreme(ufunc, inputs, func):
         _broadcast(func, f"inputs[{i}]", result, a)
         result = _ufunc(ufunc, result, a)
     return result.copy() if len(inputs) == 1 else result
+
 
 
 def where(condition, x, y):

@@ -183,8 +183,8 @@ def test_contrib_table_is_of_the_installed_onnxruntime():
 
 # called with one and with two arrays
 UNARY = ("sigmoid silu swish neg sqrt exp log sin cos tanh erf reciprocal softplus gelu contrib.gelu quick_gelu fast_gelu log_softmax softmax identity shape size "
-         "transpose flatten abs bitwise_not ceil clip floor is_inf is_nan not_ relu round sign leaky_relu thresholded_relu elu celu selu softsign mish hard_sigmoid hard_swish reduce_sum reduce_mean reduce_max argmax squeeze trilu PackedMatrix "
-         "PackedInt8Rows quantize_nbits PackedInt8Matrix dynamic_quantize_linear")
+         "transpose flatten abs bitwise_not ceil clip floor is_inf is_nan not_ relu round sign leaky_relu thresholded_relu elu celu selu softsign mish "
+         "hard_sigmoid hard_swish reduce_sum reduce_mean reduce_max argmax squeeze trilu PackedMatrix PackedInt8Rows quantize_nbits PackedInt8Matrix dynamic_quantize_linear")
 BINARY = ("prelu add sub mul div pow silu_mul swiglu and_ bitwise_and bitwise_or bitwise_xor equal greater greater_or_equal less less_or_equal max min mod or_ xor "
           "cast_like")
 

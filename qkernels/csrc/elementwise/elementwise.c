@@ -2,12 +2,13 @@
 
 static const qk_elementwise_table *const tables[QK_ISA_COUNT] = QK_TABLES(elementwise);
 
-void qk_elementwise(int isa, int threads, const qk_elementwise_args *a)
+void qk_elementwise(int isa, int threads, qk_elementwise_args *a)
 {
-    void (*run)(const qk_elementwise_args *, int64_t, int64_t) = tables[isa]->elementwise;
+    qk_elementwise_run *run = tables[isa]->elementwise;
     int64_t n = 1, piece;
     for (int i = 0; i < a->axes; i++)
         n *= a->shape[i];
+    a->table = qk_elementwise_codes(isa, run, a, n);
     if (threads == 1) {
         run(a, 0, n);
         return;

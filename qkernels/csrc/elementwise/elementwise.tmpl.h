@@ -4,23 +4,51 @@
 
 #include "elementwise/functions.h"
 
-QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, float beta, int function)
+#include "elementwise/functions_f32.h"
+
+/* a 16-bit result of op is a number of the type as soon as it is one of float32: nothing is left to round */
+QK_FOLDED int QK_TIER(is_exact)(int op) { return QK_SIGN <= op && op <= QK_THRESHOLDED_RELU; }
+
+/* alpha a for float16, so that rounding it once more gives what rounding the exact product would: of the two float32 around it the odd one */
+QK_FOLDED v16 QK_TIER(odd_product)(v16 alpha, v16 a)
 {
+    v16 p = v16_mul(alpha, a), beyond = v16_fnma(alpha, a, p);                                                  /* p is beyond the product by this */
+    v16i u = v16_as_i(p), one = v16i_set1(1), step = v16i_or(v16i_sra(v16i_xor(v16_as_i(beyond), u), 31), one); /* away from 0 by -1, else 1 */
+    v16 odd = v16i_as_f(v16i_sub(u, v16i_and(step, v16i_sub(v16i_and(u, one), one))));
+    odd = v16_select(v16_eq(beyond, v16_zero()), p, odd);
+    return v16_select(v16_lt(v16_abs(p), v16_set1(0x1p20f)), odd, p); /* infinite in float16 */
+}
+
+QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, float beta)
+{
+    v16 zero = v16_zero(), one = v16_set1(1.0f);
     switch (op) {
     case QK_ADD: return v16_add(a, b);
     case QK_SUB: return v16_sub(a, b);
     case QK_MUL: return v16_mul(a, b);
-    case QK_SILU_MUL: return v16_mul(QK_TIER(silu)(QK_F32, a), b);
-    case QK_SIGMOID: return QK_TIER(sigmoid)(dtype, a);
-    case QK_SILU: return QK_TIER(silu)(dtype, a);
-    case QK_SWISH: return QK_TIER(swish)(dtype, a, alpha);
     case QK_DIV: return v16_div(a, b);
+    case QK_PRELU: return v16_select(v16_lt(a, zero), v16_mul(a, b), a);
+    case QK_SILU_MUL: return v16_mul(QK_TIER(silu)(a), b);
+    case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(a, alpha), b);
     case QK_NEG: return v16_neg(a);
-    case QK_SQRT: return v16_sqrt(a);
-    case QK_SWISH_MUL: return v16_mul(QK_TIER(swish)(QK_F32, a, alpha), b);
-    case QK_SIMPLE: return QK_TIER(simple)(function, a, b, alpha, beta);
-    default: return QK_TIER(function)(function, dtype, a, b, alpha, beta);
+    case QK_ABS: return v16_abs(a);
+    case QK_RELU: return v16_add(v16_max(zero, a), zero); /* -0 becomes 0 */
+    case QK_SIGN: {
+        v16 positive = v16_select(v16_lt(zero, a), one, v16_select(v16_eq(a, zero), zero, a));
+        return v16_select(v16_lt(a, zero), v16_neg(one), positive);
     }
+    case QK_FLOOR: return v16_floor(a);
+    case QK_CEIL: return v16_ceil(a);
+    case QK_ROUND: return v16_round(a);
+    case QK_CLIP: return v16_min(v16_set1(beta), v16_max(v16_set1(alpha), a));
+    case QK_THRESHOLDED_RELU: return v16_select(v16_lt(v16_set1(alpha), a), a, v16_select(v16_isnan(a), a, zero));
+    case QK_LEAKY_RELU:
+        if (dtype == QK_F16)
+            return v16_select(v16_lt(a, zero), QK_TIER(odd_product)(v16_set1(alpha), a), a);
+        if (dtype == QK_F32)
+            return v16_select(v16_lt(a, zero), v16_mul(v16_set1(alpha), a), a);
+    }
+    return dtype == QK_F32 ? QK_TIER(function)(op, a, b, alpha, beta) : QK_TIER(exact_function)(op, dtype, a, b, alpha, beta);
 }
 
 /* n elements, one after the other at any distance, side by side */
@@ -35,9 +63,17 @@ static inline const char *QK_TIER(elementwise_lanes)(char *lanes, const char *p,
     return lanes;
 }
 
-/* op and dtype are constants at every call, so that each pair gets its own loop */
+QK_FOLDED void QK_TIER(elementwise_store)(int op, int dtype, char *y, v16 v, int n)
+{
+    if (dtype == QK_BF16 && n == 16 && QK_TIER(is_exact)(op))
+        v16i_store_u16(y, v16i_shr(v16_as_i(v), 16));
+    else
+        v16_store_as(dtype, y, v, n);
+}
+
+/* op and dtype are constants at every call but those of functions of 16-bit types, so that each pair gets its own loop */
 QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *a, int64_t a_step, const char *b, int64_t b_step, int64_t n,
-                                        float alpha, float beta, int function)
+                                        float alpha, float beta)
 {
     char a_lanes[64], b_lanes[64];
     int64_t size = qk_itemsize(dtype), i = 0, a_next = 16 * a_step, b_next = 16 * b_step;
@@ -56,33 +92,61 @@ QK_FOLDED void QK_TIER(elementwise_row)(int op, int dtype, char *y, const char *
             QK_UNROLL
             for (int j = 0; j < 4; j++) {
                 v16 p = v16_load_as(dtype, a + j * a_next, 16), q = v16_load_as(dtype, b + j * b_next, 16);
-                v[j] = QK_TIER(elementwise_value)(op, dtype, p, q, alpha, beta, function);
+                v[j] = QK_TIER(elementwise_value)(op, dtype, p, q, alpha, beta);
             }
             QK_UNROLL
             for (int j = 0; j < 4; j++)
-                v16_store_as(dtype, y + 16 * j * size, v[j], 16);
+                QK_TIER(elementwise_store)(op, dtype, y + 16 * j * size, v[j], 16);
         }
     for (; i < n; i += 16, a += a_next, b += b_next, y += 16 * size) {
         int left = (int)qk_min(16, n - i);
         const char *p = dense_a ? a : QK_TIER(elementwise_lanes)(a_lanes, a, a_step, left, size);
         const char *q = dense_b ? b : QK_TIER(elementwise_lanes)(b_lanes, b, b_step, left, size);
-        v16 v = QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, beta, function);
-        v16_store_as(dtype, y, v, left);
+        v16 v = QK_TIER(elementwise_value)(op, dtype, v16_load_as(dtype, p, left), v16_load_as(dtype, q, left), alpha, beta);
+        QK_TIER(elementwise_store)(op, dtype, y, v, left);
     }
 }
 
-/* A 16-bit element is its own index: a load from the table for each, about one a cycle, whatever the function. */
-static void QK_TIER(lookup_row)(const uint16_t *table, uint16_t *y, const char *a, int64_t a_step, int64_t n)
+/* The bits of a 16-bit type, for which nothing needs widening: op is one of NEG, ABS, RELU, SIGN. */
+QK_FOLDED uint16_t QK_TIER(code_value)(int op, int dtype, uint16_t c)
 {
-    uint16_t x;
+    uint16_t infinity = dtype == QK_F16 ? 0x7C00 : 0x7F80, one = dtype == QK_F16 ? 0x3C00 : 0x3F80, size = c & 0x7FFF;
+    switch (op) {
+    case QK_NEG: return c ^ 0x8000;
+    case QK_ABS: return size;
+    case QK_RELU: return (uint16_t)(c - 0x8000) <= infinity ? 0 : c; /* -0 to minus infinity */
+    default: return size > infinity ? c : size ? (c & 0x8000) | one : 0;
+    }
+}
+
+QK_FOLDED void QK_TIER(code_row)(int op, int dtype, char *y, const char *a, int64_t a_step, int64_t n)
+{
+    uint16_t *to = (uint16_t *)y, c;
     if (a_step == 2)
-        for (int64_t i = 0; i < n; i++)
-            y[i] = table[((const uint16_t *)a)[i]];
-    else
         for (int64_t i = 0; i < n; i++) {
-            memcpy(&x, a + i * a_step, 2);
-            y[i] = table[x];
+            memcpy(&c, a + 2 * i, 2);
+            to[i] = QK_TIER(code_value)(op, dtype, c);
         }
+    else
+        for (int64_t i = 0; i < n; i++, a += a_step) {
+            memcpy(&c, a, 2);
+            to[i] = QK_TIER(code_value)(op, dtype, c);
+        }
+}
+
+static void QK_TIER(table_row)(char *y, const char *a, int64_t a_step, int64_t n, const uint16_t *table)
+{
+    uint16_t *to = (uint16_t *)y, code;
+    int64_t i = 0;
+    if (a_step == 2)
+        for (; i + 32 <= n; i += 32, a += 64) {
+            v16_lookup_u16(to + i, a, table);
+            v16_lookup_u16(to + i + 16, a + 32, table);
+        }
+    for (; i < n; i++, a += a_step) {
+        memcpy(&code, a, 2);
+        to[i] = table[code];
+    }
 }
 
 /* elements first..last-1 of y in C order */
@@ -99,22 +163,39 @@ static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, in
             a += row % e->shape[i] * e->a_step[i];
             b += row % e->shape[i] * e->b_step[i];
         }
-        if (e->op == QK_LOOKUP) {
-            QK_TIER(lookup_row)(e->table, (uint16_t *)y, a, e->a_step[inner], n);
+        if (e->table) {
+            QK_TIER(table_row)(y, a, e->a_step[inner], n, e->table);
             continue;
         }
 #define ROW(op, dtype) \
     case op * 3 + dtype: \
-        QK_TIER(elementwise_row)(op, dtype, y, a, e->a_step[inner], b, e->b_step[inner], n, e->alpha, e->beta, e->function); \
+        QK_TIER(elementwise_row)(op, dtype, y, a, e->a_step[inner], b, e->b_step[inner], n, e->alpha, e->beta); \
+        break;
+#define CODES(op, dtype) \
+    case op * 3 + dtype: \
+        QK_TIER(code_row)(op, dtype, y, a, e->a_step[inner], n); \
         break;
 #define ROWS(op) ROW(op, QK_F32) ROW(op, QK_F16) ROW(op, QK_BF16)
+#define ROW_AND_CODES(op) ROW(op, QK_F32) CODES(op, QK_F16) CODES(op, QK_BF16)
         switch (e->op * 3 + e->dtype) {
             /* clang-format off */
-            ROWS(QK_ADD) ROWS(QK_SUB) ROWS(QK_MUL) ROWS(QK_SILU_MUL) ROWS(QK_SIGMOID) ROWS(QK_SILU) ROWS(QK_SWISH)
-            ROWS(QK_DIV) ROWS(QK_NEG) ROWS(QK_SQRT) ROWS(QK_SWISH_MUL) ROWS(QK_FUNCTION) ROWS(QK_SIMPLE)
-            /* clang-format on */
+            ROWS(QK_ADD) ROWS(QK_SUB) ROWS(QK_MUL) ROWS(QK_DIV) ROWS(QK_PRELU) ROWS(QK_SILU_MUL) ROWS(QK_SWISH_MUL)
+            ROW_AND_CODES(QK_NEG) ROW_AND_CODES(QK_ABS) ROW_AND_CODES(QK_RELU) ROW_AND_CODES(QK_SIGN)
+            ROWS(QK_FLOOR) ROWS(QK_CEIL) ROWS(QK_ROUND) ROWS(QK_CLIP) ROWS(QK_THRESHOLDED_RELU) ROW(QK_LEAKY_RELU, QK_F32) ROW(QK_LEAKY_RELU, QK_F16)
+            ROW(QK_BIAS_GELU, QK_F32) ROW(QK_BIAS_GELU_TANH, QK_F32) ROW(QK_POW, QK_F32)
+            ROW(QK_SQRT, QK_F32) ROW(QK_RECIPROCAL, QK_F32) ROW(QK_HARD_SIGMOID, QK_F32) ROW(QK_HARD_SWISH, QK_F32) ROW(QK_SOFTSIGN, QK_F32)
+            ROW(QK_SIGMOID, QK_F32) ROW(QK_SILU, QK_F32) ROW(QK_SWISH, QK_F32) ROW(QK_GELU, QK_F32) ROW(QK_GELU_TANH, QK_F32) ROW(QK_ERF, QK_F32)
+            ROW(QK_EXP, QK_F32) ROW(QK_LOG, QK_F32) ROW(QK_SOFTPLUS, QK_F32) ROW(QK_MISH, QK_F32) ROW(QK_TANH, QK_F32) ROW(QK_SIN, QK_F32) ROW(QK_COS, QK_F32)
+            ROW(QK_ELU, QK_F32) ROW(QK_CELU, QK_F32) ROW(QK_SELU, QK_F32)
+                /* clang-format on */
+                default : /* a function of a 16-bit type */
+                          if (e->dtype == QK_F16)
+                              QK_TIER(elementwise_row)(e->op, QK_F16, y, a, e->a_step[inner], b, e->b_step[inner], n, e->alpha, e->beta);
+            else QK_TIER(elementwise_row)(e->op, QK_BF16, y, a, e->a_step[inner], b, e->b_step[inner], n, e->alpha, e->beta);
         }
+#undef ROW_AND_CODES
 #undef ROWS
+#undef CODES
 #undef ROW
     }
 }

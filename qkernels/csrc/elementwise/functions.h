@@ -3,10 +3,6 @@
  * Every function works on 16 doubles and is rounded once at its end (d16_finish), so float32 results err by hardly more than half a unit
  * in the last place, and float16 and bfloat16 results are correctly rounded, which tests/test_functions.py shows for all 65,536 inputs. They are called, not
  * inlined: a call is little beside them, and each exists once for all dtypes. After sigmoid.h. */
-#ifndef QK_NOINLINE
-#define QK_NOINLINE __attribute__((noinline))
-#endif
-
 /* The upper tail of the normal distribution for a >= 0: (1 - erf(a / sqrt 2)) / 2 = e^(-a^2/2) G(a), relative error 2^-45 up to a = 16,
  * and nothing cancels. G is a polynomial in (a - 5) / (a + 5), fitted from 0 to 16. a beyond 16 counts as 16. */
 QK_FOLDED d16 QK_TIER(normal_tail)(d16 a)
@@ -20,22 +16,24 @@ QK_FOLDED d16 QK_TIER(normal_tail)(d16 a)
     return d16_mul(d16_exp(d16_mul(d16_mul(a, a), d16_set1(-0.5))), d16_polynomial(t, g, 17));
 }
 
-/* x Phi(x), Phi the normal distribution; 0 for minus infinity, the limit. Phi(x) is never 1/2 but for 0: half of a tiny x may be a tie. */
-static QK_NOINLINE v16 QK_TIER(gelu)(int dtype, v16 f)
+/* x Phi(x), Phi the normal distribution; 0 for minus infinity, the limit. Phi(x) is never 1/2 but for 0, since half of a tiny x may be a tie, nor
+ * 1, since x, a sum, may be one. */
+static QK_NOINLINE v16 QK_TIER(gelu)(int dtype, d16 x)
 {
-    d16 x = d16_of(f), one = d16_set1(1.0), tail = d16_min(d16_set1(0.5 - 0x1p-53), QK_TIER(normal_tail)(d16_abs(x)));
-    d16 phi = d16_select_lt(x, d16_zero(), tail, d16_sub(one, tail));
+    d16 one = d16_set1(1.0), tail = d16_min(d16_set1(0.5 - 0x1p-53), QK_TIER(normal_tail)(d16_abs(x)));
+    d16 phi = d16_select_lt(x, d16_zero(), tail, d16_min(d16_set1(1.0 - 0x1p-52), d16_sub(one, tail)));
     return d16_finish(dtype, d16_mul(d16_max(d16_set1(-16.0), x), phi));
 }
 
 /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x sigmoid(2 ...); below -16 as for -16, which is 0 in float32. As above the
- * sigmoid is never 1/2. */
-static QK_NOINLINE v16 QK_TIER(gelu_tanh)(int dtype, v16 f)
+ * sigmoid is never 1/2, nor 1. */
+static QK_NOINLINE v16 QK_TIER(gelu_tanh)(int dtype, d16 x)
 {
-    d16 x = d16_max(d16_set1(-16.0), d16_of(f)), one = d16_set1(1.0);
+    d16 one = d16_set1(1.0);
+    x = d16_max(d16_set1(-16.0), x);
     d16 u = d16_mul(x, d16_fma(d16_mul(x, x), d16_set1(2.0 * 0x1.9884533d43651p-1 * 0.044715), d16_set1(2.0 * 0x1.9884533d43651p-1)));
     d16 e = d16_exp(d16_neg(u));
-    e = d16_select_lt(x, d16_zero(), d16_max(d16_set1(1.0 + 0x1p-51), e), d16_min(d16_set1(1.0 - 0x1p-52), e));
+    e = d16_select_lt(x, d16_zero(), d16_max(d16_set1(1.0 + 0x1p-51), e), d16_within(0x1p-52, 1.0 - 0x1p-52, e));
     return d16_finish(dtype, d16_div(x, d16_add(one, e)));
 }
 
@@ -155,97 +153,81 @@ static QK_NOINLINE v16 QK_TIER(pow)(int dtype, v16 f, v16 g)
     return power;
 }
 
-/* e^x - 1 for x <= 0, or a little above */
-QK_FOLDED d16 QK_TIER(expm1)(d16 x)
+/* factor * sigmoid(z). sigmoid is never 1/2 but for 0: half of a tiny factor may be a tie. */
+static QK_NOINLINE v16 QK_TIER(sigmoid_in_double)(int dtype, v16 factor, d16 z)
 {
-    d16 power, q = d16_exp_reduced(d16_within(-700.0, 700.0, x), &power);
-    return d16_fma(q, power, d16_sub(power, d16_set1(1.0)));
+    d16 one = d16_set1(1.0), e = d16_exp(d16_neg(z));
+    e = d16_select_lt(z, d16_zero(), d16_max(d16_set1(1.0 + 0x1p-51), e), d16_min(d16_set1(1.0 - 0x1p-52), e));
+    return d16_finish(dtype, d16_div(d16_of(factor), d16_add(one, e)));
 }
 
-/* x / (1 + |x|); 1 in size for an infinity, the limit */
-static QK_NOINLINE v16 QK_TIER(softsign)(int dtype, v16 f)
-{
-    d16 x = d16_within(-0x1p100, 0x1p100, d16_of(f));
-    return d16_finish(dtype, d16_div(x, d16_add(d16_set1(1.0), d16_abs(x))));
-}
-
-/* x, or scale (e^(x / divisor) - 1) below 0; times gain */
-static QK_NOINLINE v16 QK_TIER(elu)(int dtype, v16 f, double scale, double divisor, double gain)
-{
-    d16 x = d16_of(f), below = d16_mul(d16_set1(scale * gain), QK_TIER(expm1)(d16_div(x, d16_set1(divisor))));
-    return d16_finish(dtype, d16_select_lt(x, d16_zero(), below, d16_mul(d16_set1(gain), x)));
-}
-
-/* x tanh(ln(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); 0 for minus infinity, the limit */
+/* x tanh(ln(1 + w)) = x (w^2 + 2 w) / (w^2 + 2 w + 2), w = e^x; 0 for minus infinity, the limit. Beyond 40 the quotient is 1. */
 static QK_NOINLINE v16 QK_TIER(mish)(int dtype, v16 f)
 {
-    d16 x = d16_max(d16_set1(-300.0), d16_of(f)), two = d16_set1(2.0), e = d16_exp(d16_min(d16_set1(60.0), x)), n = d16_mul(e, d16_add(e, two));
+    d16 x = d16_max(d16_set1(-200.0), d16_of(f)), two = d16_set1(2.0), w = d16_exp(d16_min(d16_set1(40.0), x)), n = d16_mul(w, d16_add(w, two));
     return d16_finish(dtype, d16_mul(x, d16_div(n, d16_add(n, two))));
 }
 
-static QK_NOINLINE v16 QK_TIER(hard_sigmoid)(int dtype, v16 f, double alpha, double beta)
+static QK_NOINLINE v16 QK_TIER(softsign)(int dtype, v16 f)
+{
+    d16 x = d16_within(-0x1p500, 0x1p500, d16_of(f)); /* for infinity the limit */
+    return d16_finish(dtype, d16_div(x, d16_add(d16_set1(1.0), d16_abs(x))));
+}
+
+/* x < 0 ? below (e^(x / scale) - 1) : above x */
+static QK_NOINLINE v16 QK_TIER(elu)(int dtype, v16 f, d16 below, d16 scale, d16 above)
+{
+    d16 x = d16_of(f), power, q = d16_exp_reduced(d16_within(-700.0, 700.0, d16_div(x, scale)), &power);
+    d16 e = d16_fma(q, power, d16_sub(power, d16_set1(1.0)));
+    return d16_finish(dtype, d16_select_lt(x, d16_zero(), d16_mul(below, e), d16_mul(above, x)));
+}
+
+static QK_NOINLINE v16 QK_TIER(hard_sigmoid)(int dtype, v16 f, float alpha, float beta)
 {
     return d16_finish(dtype, d16_within(0.0, 1.0, d16_fma(d16_set1(alpha), d16_of(f), d16_set1(beta))));
 }
 
-/* x min(max(x + 3, 0), 6) / 6; 0 for minus infinity, the limit */
+/* x (x + 3) / 6 with the sum from 0 to 6 */
 static QK_NOINLINE v16 QK_TIER(hard_swish)(int dtype, v16 f)
 {
-    d16 x = d16_max(d16_set1(-4.0), d16_of(f)), three = d16_add(x, d16_set1(3.0));
-    /* never 3 but for 0: half of a tiny x may be a tie */
-    three = d16_select_lt(x, d16_zero(), d16_min(d16_set1(3.0 - 0x1p-51), three), d16_max(d16_set1(3.0 + 0x1p-51), three));
-    return d16_finish(dtype, d16_div(d16_mul(x, d16_within(0.0, 6.0, three)), d16_set1(6.0)));
+    d16 x = d16_max(d16_set1(-4.0), d16_of(f)), sum = d16_within(0.0, 6.0, d16_add(x, d16_set1(3.0)));
+    sum = d16_select_lt(x, d16_zero(), d16_min(d16_set1(3.0 - 0x1p-51), sum),
+                        d16_max(d16_set1(3.0 + 0x1p-51), sum)); /* half of a tiny x may be a tie */
+    d16 y = d16_div(d16_mul(x, sum), d16_set1(6.0));
+    return d16_finish(dtype, d16_select_lt(d16_set1(3.0), x, x, y));
 }
 
-static QK_NOINLINE v16 QK_TIER(leaky_relu)(int dtype, v16 f, double alpha)
+/* every function in double, for all types */
+static QK_NOINLINE v16 QK_TIER(exact_function)(int op, int dtype, v16 a, v16 b, float alpha, float beta)
 {
-    d16 x = d16_of(f);
-    return d16_finish(dtype, d16_select_lt(x, d16_zero(), d16_mul(x, d16_set1(alpha)), x));
-}
-
-/* Functions of an operation or two, whose results need no rounding to a 16-bit type, or the one that storing does. */
-QK_FOLDED v16 QK_TIER(simple)(int function, v16 a, v16 b, float alpha, float beta)
-{
-    v16 zero = v16_zero(), one = v16_set1(1.0f), sign = v16i_as_f(v16i_and(v16_as_i(a), v16i_set1(INT32_MIN))), y;
-    switch (function) {
-    case QK_ABS: return v16_abs(a);
-    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a); /* a quotient of 11 bits each is never as near to a tie as float32 rounds */
-    case QK_ROUND: y = v16_round(a); break;
-    case QK_FLOOR: y = v16_round(a), y = v16_select(v16_lt(a, y), v16_sub(y, one), y); break;
-    case QK_CEIL: y = v16_round(a), y = v16_select(v16_lt(y, a), v16_add(y, one), y); break;
-    case QK_SIGN: return v16_select(v16_lt(zero, a), one, v16_select(v16_lt(a, zero), v16_neg(one), v16_select(v16_isnan(a), a, zero)));
-    case QK_RELU: return v16_select(v16_lt(zero, a), a, v16_select(v16_isnan(a), a, zero)); /* 0 for -0 */
-    case QK_CLIP:                                                                           /* the upper end wins where the ends cross; NaN stays */
-        y = v16_select(v16_lt(a, v16_set1(alpha)), v16_set1(alpha), a);
-        return v16_select(v16_lt(v16_set1(beta), y), v16_set1(beta), y);
-    case QK_THRESHOLDED_RELU: return v16_select(v16_lt(v16_set1(alpha), a), a, v16_select(v16_isnan(a), a, zero));
-    default: return v16_select(v16_lt(a, zero), v16_mul(a, b), a); /* QK_PRELU */
-    }
-    return v16i_as_f(v16i_or(v16_as_i(y), v16_as_i(sign))); /* a zero has the argument's sign */
-}
-
-static inline v16 QK_TIER(function)(int function, int dtype, v16 a, v16 b, float alpha, float beta)
-{
-    switch (function) {
-    case QK_GELU: return QK_TIER(gelu)(dtype, a);
-    case QK_BIAS_GELU: return QK_TIER(gelu)(dtype, v16_add(a, b));
-    case QK_GELU_TANH: return QK_TIER(gelu_tanh)(dtype, a);
-    case QK_BIAS_GELU_TANH: return QK_TIER(gelu_tanh)(dtype, v16_add(a, b));
+    d16 one = d16_set1(1.0);
+    switch (op) {
+    case QK_LEAKY_RELU: return d16_finish(dtype, d16_select_lt(d16_of(a), d16_zero(), d16_mul(d16_set1(alpha), d16_of(a)), d16_of(a)));
+    case QK_SQRT: return v16_sqrt(a); /* of 11 bits, as a quotient of 11 bits each, is never as near to a tie as float32 rounds */
+    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a);
+    case QK_HARD_SIGMOID: return QK_TIER(hard_sigmoid)(dtype, a, alpha, beta);
+    case QK_HARD_SWISH: return QK_TIER(hard_swish)(dtype, a);
+    case QK_SOFTSIGN: return QK_TIER(softsign)(dtype, a);
+    case QK_SIGMOID: return QK_TIER(sigmoid_in_double)(dtype, v16_set1(1.0f), d16_of(a));
+    case QK_SILU: a = v16_max(v16_set1(-200.0f), a); return QK_TIER(sigmoid_in_double)(dtype, a, d16_of(a));
+    case QK_SWISH:
+        b = v16_max(v16_set1(-0x1.fffffep127f), v16_min(v16_set1(0x1.fffffep127f), a)); /* infinity would be NaN beside a sigmoid of 0 */
+        return QK_TIER(sigmoid_in_double)(dtype, b, d16_mul(d16_set1(alpha), d16_of(a)));
+    case QK_BIAS_GELU: return QK_TIER(gelu)(dtype, d16_add(d16_of(a), d16_of(b)));
+    case QK_BIAS_GELU_TANH: return QK_TIER(gelu_tanh)(dtype, d16_add(d16_of(a), d16_of(b)));
+    case QK_GELU: return QK_TIER(gelu)(dtype, d16_of(a));
+    case QK_GELU_TANH: return QK_TIER(gelu_tanh)(dtype, d16_of(a));
     case QK_ERF: return QK_TIER(erf)(dtype, a);
     case QK_EXP: return QK_TIER(exp)(dtype, a);
     case QK_LOG: return QK_TIER(log)(dtype, a);
     case QK_SOFTPLUS: return QK_TIER(softplus)(dtype, a);
+    case QK_MISH: return QK_TIER(mish)(dtype, a);
     case QK_TANH: return QK_TIER(tanh)(dtype, a);
     case QK_SIN: return QK_TIER(sine)(dtype, a, 0);
     case QK_COS: return QK_TIER(sine)(dtype, a, 1);
-    case QK_SOFTSIGN: return QK_TIER(softsign)(dtype, a);
-    case QK_ELU: return QK_TIER(elu)(dtype, a, alpha, 1.0, 1.0);
-    case QK_CELU: return QK_TIER(elu)(dtype, a, alpha, alpha, 1.0);
-    case QK_SELU: return QK_TIER(elu)(dtype, a, alpha, 1.0, beta);
-    case QK_MISH: return QK_TIER(mish)(dtype, a);
-    case QK_HARD_SIGMOID: return QK_TIER(hard_sigmoid)(dtype, a, alpha, beta);
-    case QK_HARD_SWISH: return QK_TIER(hard_swish)(dtype, a);
-    case QK_LEAKY_RELU: return QK_TIER(leaky_relu)(dtype, a, alpha);
+    case QK_ELU: return QK_TIER(elu)(dtype, a, d16_set1(alpha), one, one);
+    case QK_CELU: return QK_TIER(elu)(dtype, a, d16_set1(alpha), d16_set1(alpha), one);
+    case QK_SELU: return QK_TIER(elu)(dtype, a, d16_mul(d16_set1(beta), d16_set1(alpha)), one, d16_set1(beta));
     default: return QK_TIER(pow)(dtype, a, b);
     }
 }

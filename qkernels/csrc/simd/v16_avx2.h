@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "simd/lookup.h"
+
 typedef struct { __m256 lo, hi; } v16;
 typedef struct { __m256i lo, hi; } v16i;
 typedef struct { __m256i lo, hi; } m16; /* a lane is all ones or all zeros */
@@ -51,6 +53,8 @@ static inline v16 v16_fnma(v16 a, v16 b, v16 c)
 static inline v16 v16_max(v16 a, v16 b) { return V16_BOTH(v16, _mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)); }
 static inline v16 v16_min(v16 a, v16 b) { return V16_BOTH(v16, _mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)); }
 static inline v16 v16_round(v16 a) { return V16_BOTH(v16, _mm256_round_ps(a.lo, V16_NEAREST), _mm256_round_ps(a.hi, V16_NEAREST)); }
+static inline v16 v16_floor(v16 a) { return V16_BOTH(v16, _mm256_floor_ps(a.lo), _mm256_floor_ps(a.hi)); }
+static inline v16 v16_ceil(v16 a) { return V16_BOTH(v16, _mm256_ceil_ps(a.lo), _mm256_ceil_ps(a.hi)); }
 
 static inline v16i v16_as_i(v16 a) { return V16_BOTH(v16i, _mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)); }
 static inline v16 v16i_as_f(v16i a) { return V16_BOTH(v16, _mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)); }
@@ -65,7 +69,7 @@ static inline __m256 v16_scale2_half(__m256 a, __m256 n)
     return _mm256_blendv_ps(a, n, nan);
 }
 static inline v16 v16_scale2(v16 a, v16 n) { return V16_BOTH(v16, v16_scale2_half(a.lo, n.lo), v16_scale2_half(a.hi, n.hi)); }
-static inline v16 v16_scale2_floor(v16 a, v16 n) { return v16_scale2(a, V16_BOTH(v16, _mm256_floor_ps(n.lo), _mm256_floor_ps(n.hi))); }
+static inline v16 v16_scale2_floor(v16 a, v16 n) { return v16_scale2(a, v16_floor(n)); }
 static inline __m256 v16_lookup16_half(__m256 low, __m256 high, __m256i i)
 {
     __m256 bit_3 = _mm256_castsi256_ps(_mm256_slli_epi32(i, 28)); /* as sign */
@@ -75,6 +79,12 @@ static inline v16 v16_lookup16(const float *table, v16i i)
 {
     __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
     return V16_BOTH(v16, v16_lookup16_half(low, high, i.lo), v16_lookup16_half(low, high, i.hi));
+}
+static inline v16 v16_lookup32(const float *table, v16i i)
+{
+    v16 low = v16_lookup16(table, i), high = v16_lookup16(table + 16, i);
+    __m256 lo = _mm256_castsi256_ps(_mm256_slli_epi32(i.lo, 27)), hi = _mm256_castsi256_ps(_mm256_slli_epi32(i.hi, 27)); /* bit 4 as sign */
+    return V16_BOTH(v16, _mm256_blendv_ps(low.lo, high.lo, lo), _mm256_blendv_ps(low.hi, high.hi, hi));
 }
 
 #define V16_COMPARE(a, b, how) \
@@ -161,6 +171,7 @@ static inline __m256i v16i_low_u16(v16i a) /* the low halves of the 16 lanes, in
     return _mm256_permute4x64_epi64(packed, 0xD8);
 }
 static inline void v16i_store_u16(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, v16i_low_u16(a)); }
+static inline void v16_lookup_u16(void *y, const void *x, const uint16_t *table) { v16_lookup_u16_by_fours(y, x, table); }
 static inline void v16i_store_u8(void *p, v16i a)
 {
     __m256i h = _mm256_and_si256(v16i_low_u16(a), _mm256_set1_epi16(0xFF));

@@ -27,12 +27,15 @@ static inline v16 v16_fnma(v16 a, v16 b, v16 c) { return _mm512_fnmadd_ps(a, b, 
 static inline v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 static inline v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 static inline v16 v16_round(v16 a) { return _mm512_roundscale_ps(a, V16_NEAREST); }
+static inline v16 v16_floor(v16 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+static inline v16 v16_ceil(v16 a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
 
 static inline v16i v16_as_i(v16 a) { return _mm512_castps_si512(a); }
 static inline v16 v16i_as_f(v16i a) { return _mm512_castsi512_ps(a); }
 static inline v16 v16_scale2(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
 static inline v16 v16_scale2_floor(v16 a, v16 n) { return _mm512_scalef_ps(a, n); }
 static inline v16 v16_lookup16(const float *table, v16i i) { return _mm512_permutexvar_ps(i, _mm512_loadu_ps(table)); }
+static inline v16 v16_lookup32(const float *table, v16i i) { return _mm512_permutex2var_ps(_mm512_loadu_ps(table), i, _mm512_loadu_ps(table + 16)); }
 
 static inline m16 v16_lt(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 static inline m16 v16_eq(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
@@ -77,6 +80,11 @@ static inline v16i v16i_load_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm
 static inline v16i v16i_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 static inline v16i v16i_load_u16(const void *p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void v16i_store_u16(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(a)); }
+static inline void v16_lookup_u16(void *y, const void *x, const uint16_t *table)
+{
+    v16i codes = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
+    _mm256_storeu_si256((__m256i *)y, _mm512_cvtepi32_epi16(_mm512_i32gather_epi32(codes, table, 2)));
+}
 static inline void v16i_store_u8(void *p, v16i a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a)); }
 
 static inline v16 v16_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "simd/lookup.h"
 #include "simd/scalar_float.h"
 
 typedef struct { float f[16]; } v16;
@@ -35,6 +36,8 @@ static inline v16 v16_fnma(v16 a, v16 b, v16 c) { V16_EACH c.f[l] = fmaf(-a.f[l]
 static inline v16 v16_max(v16 a, v16 b) { V16_EACH a.f[l] = a.f[l] > b.f[l] ? a.f[l] : b.f[l]; return a; }
 static inline v16 v16_min(v16 a, v16 b) { V16_EACH a.f[l] = a.f[l] < b.f[l] ? a.f[l] : b.f[l]; return a; }
 static inline v16 v16_round(v16 a) { V16_EACH a.f[l] = rintf(a.f[l]); return a; }
+static inline v16 v16_floor(v16 a) { V16_EACH a.f[l] = floorf(a.f[l]); return a; }
+static inline v16 v16_ceil(v16 a) { V16_EACH a.f[l] = ceilf(a.f[l]); return a; }
 
 static inline v16i v16_as_i(v16 a) { v16i r; memcpy(&r, &a, sizeof r); return r; }
 static inline v16 v16i_as_f(v16i a) { v16 r; memcpy(&r, &a, sizeof r); return r; }
@@ -52,8 +55,9 @@ static inline v16 v16_scale2_floor(v16 a, v16 n)
     V16_EACH n.f[l] = floorf(n.f[l]);
     return v16_scale2(a, n);
 }
-/* lane l = table[i[l] mod 16] */
+/* lane l = table[i[l] mod 16], or mod 32 */
 static inline v16 v16_lookup16(const float *table, v16i i) { v16 r; V16_EACH r.f[l] = table[i.i[l] & 15]; return r; }
+static inline v16 v16_lookup32(const float *table, v16i i) { v16 r; V16_EACH r.f[l] = table[i.i[l] & 31]; return r; }
 
 static inline m16 v16_lt(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] < b.f[l]) << l); return m; }
 static inline m16 v16_eq(v16 a, v16 b) { m16 m = 0; V16_EACH m |= (m16)((a.f[l] == b.f[l]) << l); return m; }
@@ -112,6 +116,8 @@ static inline v16i v16i_load_u8(const void *p) { v16i r; V16_EACH r.i[l] = ((con
 static inline v16i v16i_load_i8(const void *p) { v16i r; V16_EACH r.i[l] = ((const int8_t *)p)[l]; return r; }
 static inline v16i v16i_load_u16(const void *p) { uint16_t h[16]; v16i r; memcpy(h, p, sizeof h); V16_EACH r.i[l] = h[l]; return r; }
 static inline void v16i_store_u16(void *p, v16i a) { uint16_t h[16]; V16_EACH h[l] = (uint16_t)a.i[l]; memcpy(p, h, sizeof h); }
+/* y[l] = table[x[l]] for 16 codes; the table has 65,536 entries and may be read a few bytes beyond */
+static inline void v16_lookup_u16(void *y, const void *x, const uint16_t *table) { v16_lookup_u16_by_fours(y, x, table); }
 static inline void v16i_store_u8(void *p, v16i a) { V16_EACH ((uint8_t *)p)[l] = (uint8_t)a.i[l]; }
 
 static inline uint16_t v16_f32_to_f16_(float f)
