@@ -246,9 +246,14 @@ static inline v16 QK_TIER(load)(const float *p, int64_t n) { return v16_load_as(
 static inline void QK_TIER(store)(float *p, v16 x, int64_t n) { v16_store_as(QK_F32, p, x, (int)qk_min(16, n)); }
 
 /* n floats += bias, rounded to a type; x is padded to 16, and the padding stays */
-static void QK_TIER(add_bias)(float *x, const float *bias, int dtype, int64_t n)
+static inline void QK_TIER(add_bias)(float *x, const float *bias, int dtype, int64_t n)
 {
     uint16_t half[16];
+    if (dtype == QK_F32 && n % 16 == 0) {
+        for (int64_t c = 0; c < n; c += 16)
+            v16_store(x + c, v16_add(v16_load(x + c), v16_load(bias + c)));
+        return;
+    }
     for (int64_t c = 0; c < n; c += 16) {
         v16 sum = v16_add(v16_load(x + c), QK_TIER(load)(bias + c, n - c));
         if (dtype != QK_F32) {
