@@ -39,6 +39,9 @@ cdef extern from "attention/attention.h" nogil:
         const int64_t *pages
         const int64_t *slots
         int64_t page, pages_row
+        const float *q_bias
+        const float *k_bias
+        const float *v_bias
         const float *q_norm
         const float *k_norm
         const float *cos
@@ -65,6 +68,7 @@ cdef int _run(qk_attention_args *a, int threads, bint attend) except -1
 cdef void _place(qk_attention_args *a, cnp.ndarray q, cnp.ndarray k, cnp.ndarray v) noexcept
 cdef void _place_result(qk_attention_args *a, cnp.ndarray y) noexcept
 cdef cnp.ndarray _strided(object x, int allowed, str func, str arg)
+cdef cnp.ndarray _heads(cnp.ndarray a, int64_t heads, str func, str arg, str attribute)
 cdef int64_t _step(cnp.ndarray a, int axis) noexcept
 cdef void _copy_past(cnp.ndarray past, cnp.ndarray present, int threads)
 cdef float _number(object value, bint positive, str func, str arg) except? -1

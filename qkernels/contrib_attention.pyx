@@ -5,8 +5,8 @@ from libc.math cimport sqrt
 from libc.stdint cimport int64_t, uint8_t
 
 from qkernels cimport _arrays
-from qkernels.attention cimport (QK_CACHE_I8, QK_SCORES_MASKED, _clear, _copy_past, _count, _epsilon, _flag, _is_same, _local_window, _number, _outs, _place,
-                                 _place_result, _rotary_half, _rows_of, _run, _scales, _step, _strided, _vector, _widened, qk_attention_args)
+from qkernels.attention cimport (QK_CACHE_I8, QK_SCORES_MASKED, _clear, _copy_past, _count, _epsilon, _flag, _heads, _is_same, _local_window, _number, _outs,
+                                 _place, _place_result, _rotary_half, _rows_of, _run, _scales, _step, _strided, _vector, _widened, qk_attention_args)
 from qkernels.quantization cimport PackedInt8Matrix, integer_projection
 
 import numpy as np
@@ -85,6 +85,17 @@ cdef cnp.ndarray _set_mask(qk_attention_args *args, cnp.ndarray padding, cnp.nda
     return a
 
 
+cdef bint _may_share(cnp.ndarray a, object x):
+    """Whether the bounds of a contiguous array and of anything overlap."""
+    cdef cnp.ndarray b
+    if not isinstance(x, cnp.ndarray):
+        return False
+    b = x
+    if not cnp.PyArray_IS_C_CONTIGUOUS(b):
+        return np.may_share_memory(a, b)
+    return (cnp.PyArray_BYTES(a) < cnp.PyArray_BYTES(b) + cnp.PyArray_NBYTES(b) and cnp.PyArray_BYTES(b) < cnp.PyArray_BYTES(a) + cnp.PyArray_NBYTES(a))
+
+
 cdef int _check_outs(dict given, tuple names, list used, str func) except -1:
     """Results that are given overlap neither an input nor one another; only a present may be its past, as the same array."""
     for index, a in given.items():
@@ -92,7 +103,7 @@ cdef int _check_outs(dict given, tuple names, list used, str func) except -1:
             continue
         name = names[index]
         for other_name, other in used:
-            if isinstance(other, np.ndarray) and np.may_share_memory(a, other) and not (other_name == name.replace("present", "past") and _is_same(a, other)):
+            if _may_share(a, other) and not (other_name == name.replace("present", "past") and _is_same(a, other)):
                 arg = "out" if index == 0 else f"out: {name}"
                 raise ValueError(f"{func}: {arg}: overlaps {other_name}" + (" without being the same array" if index else ""))
         used.append((name, a))
@@ -312,7 +323,7 @@ cdef cnp.ndarray _in_heads(cnp.ndarray a, int64_t heads, str func, str arg):
     """(batch, heads, sequence, size), a view of (batch, sequence, heads * size)."""
     if a.ndim != 3 or not a.shape[2] or a.shape[2] % heads:
         raise ValueError(f"{func}: {arg}: expected 3 dimensions, the last divisible by num_heads {heads}, got shape {_arrays.shape_of(a)}")
-    return (<object>a).reshape(a.shape[0], a.shape[1], heads, a.shape[2] // heads).transpose(0, 2, 1, 3)
+    return _heads(a, heads, func, arg, "num_heads")
 
 
 cdef cnp.ndarray _beams(cnp.ndarray cache, cnp.ndarray rows):
@@ -485,38 +496,44 @@ def multi_head_attention(query, key=None, value=None, bias=None, key_padding_mas
         _check_outs(given, ("output", "present_key", "present_value", "qk"),
                     [("query", query), ("key", key), ("value", value), ("bias", bias), ("attention_bias", attention_bias), ("past_key", past_key),
                      ("past_value", past_value)], func)
+    fused = cache_indirection is None and (k.shape[2] == args.rows or old_k is None and 1 not in outputs and 2 not in outputs)
     if b is not None:
-        q = _with_bias(q, b, 0, n)
-        if not cached:
-            k, v = _with_bias(k, b, heads * args.d, n), _with_bias(v, b, 2 * heads * args.d, n)
-    if old_k is not None or 1 in outputs:
-        present_k = results[1] = _appended(given.get(1), old_k, k, args.past, shape_k, n)
-    if old_v is not None or 2 in outputs:
-        present_v = results[2] = _appended(given.get(2), old_v, v, args.past, shape_v, n)
-    k, v = k if present_k is None else present_k, v if present_v is None else present_v
+        b = (<object>b).astype(np.float32, copy=False)
+        args.q_bias = <const float *>cnp.PyArray_DATA(b)
+        if fused and not cached:
+            args.k_bias, args.v_bias = args.q_bias + heads * args.d, args.q_bias + 2 * heads * args.d
+        elif not cached:
+            k, v = _with_bias(k, bias, heads * args.d, n), _with_bias(v, bias, 2 * heads * args.d, n)
+    if old_k is not None or 1 in outputs or 2 in outputs:
+        present_k = results[1] = _present_of(given.get(1), old_k, shape_k, x, n)
+        present_v = results[2] = _present_of(given.get(2), old_v, shape_v, x, n)
+        if fused:
+            args.new_k, args.new_k_batch, args.new_k_head, args.new_k_row = cnp.PyArray_DATA(k), _step(k, 0), _step(k, 1), _step(k, 2)
+            args.new_v, args.new_v_batch, args.new_v_head, args.new_v_row = cnp.PyArray_DATA(v), _step(v, 0), _step(v, 1), _step(v, 2)
+        else:
+            (<object>present_k)[:, :, args.past:args.keys], (<object>present_v)[:, :, args.past:args.keys] = k, v
+        k, v = present_k, present_v
     if cache_indirection is not None:
-        old_k, old_v = k, v
-        k, v = [np.concatenate([_beams(a, sources), (<object>a)[:, :, args.past:args.keys]], 2) for a in (old_k, old_v)]
+        k, v = [np.concatenate([_beams(a, sources), (<object>a)[:, :, args.past:args.keys]], 2) for a in (present_k, present_v)]
     _place(&args, q, k, v)
-    _place_result(&args, (<object>y).reshape(args.batch, args.rows, heads, args.dv).transpose(0, 2, 1, 3))
+    _place_result(&args, _heads(y, heads, func, "out", "num_heads"))
     if 3 in outputs:
         args.scores, args.scores_keys, args.scores_mode, args.scores_hidden = cnp.PyArray_DATA(scores), args.keys, QK_SCORES_MASKED, np.finfo(np.float32).min
-    _run(&args, n, 0 in outputs)
+    _run(&args, n, 0 in outputs or args.new_k)
     return _arrays.pick(results, outputs)
 
 
-cdef cnp.ndarray _with_bias(cnp.ndarray a, cnp.ndarray bias, int64_t start, int threads):
+cdef cnp.ndarray _with_bias(cnp.ndarray a, object bias, int64_t start, int threads):
     """(batch, heads, sequence, size) plus the elements of bias from `start` on, in the same order."""
     cdef int64_t heads = a.shape[1], size = a.shape[3]
-    return add((<object>a).transpose(0, 2, 1, 3), (<object>bias)[start:start + heads * size].reshape(heads, size), threads=threads).transpose(0, 2, 1, 3)
+    return add((<object>a).transpose(0, 2, 1, 3), np.asarray(bias)[start:start + heads * size].reshape(heads, size), threads=threads).transpose(0, 2, 1, 3)
 
 
-cdef cnp.ndarray _appended(object out, cnp.ndarray past, cnp.ndarray new, int64_t at, tuple shape, int threads):
-    """The past with new tokens at a place, in `out`, which may be the past itself, or in a new array."""
-    cdef cnp.ndarray both = out if out is not None else np.empty(shape, (<object>new).dtype)
+cdef cnp.ndarray _present_of(object out, cnp.ndarray past, tuple shape, cnp.ndarray x, int threads):
+    """`out`, which may be the past itself, or a new array of x's type, with the past in it."""
+    cdef cnp.ndarray both = out if out is not None else np.empty(shape, (<object>x).dtype)
     if past is not None and not _is_same(both, past):
         _copy_past(past, both, threads)
-    (<object>both)[:, :, at:at + new.shape[2]] = new
     return both
 
 
@@ -952,7 +969,7 @@ def paged_attention(query, key=None, value=None, key_cache=None, value_cache=Non
             ("q_norm_weight", q_norm_weight), ("k_norm_weight", k_norm_weight), ("k_scale", k_scale), ("v_scale", v_scale)]
     for target, name in ((y, "out"), (keys, "key_cache"), (values, "value_cache")):
         for other_name, other in used + [("key_cache", keys), ("value_cache", values)] * (target is y):
-            if isinstance(other, np.ndarray) and np.may_share_memory(target, other):
+            if _may_share(target, other):
                 raise ValueError(f"{func}: {name}: overlaps {other_name}")
 
     args.batch, args.heads, args.kv_heads = batch, heads, kv_heads

@@ -143,12 +143,13 @@ class ContribAttention(Compared):
 
     def qkernels(self, tokens, heads):
         i, attributes = self.inputs(tokens, heads)
-        i["weights"] = qkernels.PackedMatrix(i["weights"])
-        return lambda: qkernels.contrib.attention(*i.values(), **attributes, outputs=(0, 1))
+        i["weights"], outputs, out = qkernels.PackedMatrix(i["weights"]), (0, 1) if "past" in i else (0,), np.empty_like(i["input"])
+        return lambda: qkernels.contrib.attention(*i.values(), **attributes, outputs=outputs, out=(out, None)[:len(outputs)])
 
     def onnxruntime(self, tokens, heads):
         i, attributes = self.inputs(tokens, heads)
-        return onnxruntime_node("com.microsoft", "Attention", i, outputs=2, constants=["weights", "bias"], **attributes)
+        return onnxruntime_node("com.microsoft", "Attention", i, outputs=2 if "past" in i else 1, bound="past" not in i, constants=["weights", "bias"],
+                                **attributes)
 
 
 class MultiHeadAttention(Compared):
@@ -179,14 +180,14 @@ class MultiHeadAttention(Compared):
 
     def qkernels(self, tokens, heads):
         i, attributes, in_place = self.inputs(tokens, heads)
-        out = (np.empty_like(i["query"]), i["past_key"], i["past_value"]) if in_place else None
         outputs = (0, 1, 2) if "past_key" in i else (0,)
+        out = (np.empty_like(i["query"]), *((i["past_key"], i["past_value"]) if in_place else [None] * 2))[:len(outputs)]
         return lambda: qkernels.multi_head_attention(**i, **attributes, outputs=outputs, out=out)
 
     def onnxruntime(self, tokens, heads):
         i, attributes, in_place = self.inputs(tokens, heads)
         order = ("query", "key", "value", "bias", "key_padding_mask", "attention_bias", "past_key", "past_value", "past_sequence_length")
-        return onnxruntime_node("com.microsoft", "MultiHeadAttention", i, outputs=3 if "past_key" in i else 1, bound=in_place, order=order,
+        return onnxruntime_node("com.microsoft", "MultiHeadAttention", i, outputs=3 if "past_key" in i else 1, bound=in_place or "past_key" not in i, order=order,
                                 shared=[("past_key", "y1"), ("past_value", "y2")] if in_place else [], **attributes)
 
 

@@ -16,6 +16,8 @@
  *   - keys outside a row's range (causality, window, length, hidden ends of a piece, hidden blocks) are never multiplied, so what lies there
  *     cannot leak.
  *
+ * With many rows keys are transposed first, a tile has 16 of them as lanes, and the partial sums are vectors: the same additions, none within a vector.
+ *
  * Rows: the queries of all heads that share a kv head are the rows of one problem, row = query * group + head, so K and V are read once
  * for all of them. The work is cut into blocks of up to 128 rows. With few rows every (batch, kv head, piece) is a task that leaves its
  * m, l and o in a buffer, and a second phase combines them; with many, every (batch, kv head, block) is a task that walks the pieces. */
@@ -70,6 +72,8 @@ typedef struct {
     int64_t page, pages_row;
 
     /* The fused form: q is normalized per head and rotated as it is read; new keys likewise, and appended with new values at `past`. */
+    const float *q_bias, *k_bias,
+        *v_bias;                  /* (heads, d), (kv_heads, d), (kv_heads, dv): added first, rounded to q_dtype; to all keys where none are new */
     const float *q_norm, *k_norm; /* (d) */
     const float *cos, *sin;       /* (positions, half); query i takes row past + i, or positions[batch][i] */
     const int64_t *positions;     /* (batch, rows) */

@@ -22,7 +22,7 @@
 #define QK_TO_MEMORY(a) (void)(a)
 #endif
 
-enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS };
+enum { QK_PIECE = QK_ATTENTION_PIECE, QK_ROWS = QK_ATTENTION_ROWS, QK_TURN_ROWS = 12 /* for which transposing keys pays */ };
 
 /* One thread's working memory; strides are padded to 16 and the padding of q and k is zero. */
 typedef struct {
@@ -245,12 +245,34 @@ static float QK_TIER(narrow_in_place)(float *x, int64_t n)
 static inline v16 QK_TIER(load)(const float *p, int64_t n) { return v16_load_as(QK_F32, p, (int)qk_min(16, n)); }
 static inline void QK_TIER(store)(float *p, v16 x, int64_t n) { v16_store_as(QK_F32, p, x, (int)qk_min(16, n)); }
 
-/* One head of a token: widened, normalized with `weight` (the bits of RMS normalization: vector i to accumulator i mod 4), rotated by a row
+/* n floats += bias, rounded to a type; x is padded to 16, and the padding stays */
+static inline void QK_TIER(add_bias)(float *x, const float *bias, int dtype, int64_t n)
+{
+    uint16_t half[16];
+    if (dtype == QK_F32 && n % 16 == 0) {
+        for (int64_t c = 0; c < n; c += 16)
+            v16_store(x + c, v16_add(v16_load(x + c), v16_load(bias + c)));
+        return;
+    }
+    for (int64_t c = 0; c < n; c += 16) {
+        v16 sum = v16_add(v16_load(x + c), QK_TIER(load)(bias + c, n - c));
+        if (dtype != QK_F32) {
+            v16_store_as(dtype, half, sum, 16);
+            sum = v16_load_as(dtype, half, 16);
+        }
+        QK_TIER(store)(x + c, sum, n - c);
+    }
+}
+
+/* One head of a token: widened, with its bias, normalized with `weight` (the bits of RMS normalization: vector i to accumulator i mod 4), rotated by a row
  * of the tables (the bits of rotary embedding: each product rounded). y has d padded to 16, the padding zero. */
-static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, const float *weight, float epsilon, int64_t b, int64_t query, float *y)
+static void QK_TIER(prepare)(const qk_attention_args *a, const void *x, const float *bias, const float *weight, float epsilon, int64_t b,
+                             int64_t query, float *y)
 {
     int64_t d = a->d, half = a->half;
     QK_TIER(widen)(x, a->q_dtype, 0, NULL, y, 1, d);
+    if (bias)
+        QK_TIER(add_bias)(y, bias, a->q_dtype, d);
     if (weight) {
         v16 acc[4] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
         int64_t c = 0;
@@ -294,7 +316,7 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
         char *v = (char *)QK_TIER(at)(a->v, a->v_dtype, place * a->v_batch + g * a->v_head + position * a->v_row);
         const void *new_k = QK_TIER(token)(a, a->new_k, a->q_dtype, b, g, i, a->new_k_batch, a->new_k_head, a->new_k_row);
         const void *new_v = QK_TIER(token)(a, a->new_v, a->q_dtype, b, g, i, a->new_v_batch, a->new_v_head, a->new_v_row);
-        QK_TIER(prepare)(a, new_k, a->k_norm, a->k_epsilon, b, i, scratch);
+        QK_TIER(prepare)(a, new_k, QK_TIER(scales)(a->k_bias, g * a->d), a->k_norm, a->k_epsilon, b, i, scratch);
         if (a->k_rows)
             a->k_rows[b * a->rows_batch + g * a->rows_head + position] = QK_TIER(narrow_row)(scratch, (int8_t *)k, a->d);
         else
@@ -302,6 +324,8 @@ static void QK_TIER(append)(const qk_attention_args *a, float *scratch, int64_t 
         if (!a->new_v)
             continue;
         QK_TIER(widen)(new_v, a->q_dtype, 0, NULL, scratch, 1, a->dv);
+        if (a->v_bias)
+            QK_TIER(add_bias)(scratch, a->v_bias + g * a->dv, a->q_dtype, a->dv);
         if (a->v_rows)
             a->v_rows[b * a->rows_batch + g * a->rows_head + position] = QK_TIER(narrow_row)(scratch, (int8_t *)v, a->dv);
         else
@@ -464,6 +488,78 @@ static const qk_scores_tile QK_TIER(scores_tiles)[5][3] = {
 };
 /* clang-format on */
 
+#if V16_ACCUMULATORS > 1
+/* The scaled scores of qr rows of q against kv groups of 16 transposed keys (d, 16): vectors of partial sums, added as v16_reduce_add adds lanes. */
+QK_TILED void QK_TIER(scores_turned)(float *s, const float *q, const float *k, int64_t d, float scale, const int qr, const int kv)
+{
+    v16 sums[4][8]; /* of 2, 4, 8 and 16 lanes */
+    QK_EACH (int l = 0; l < 16; l++) {
+        const int lane = (l & 1) * 8 + (l & 2) * 2 + (l & 4) / 2 + l / 8; /* 0, 8, 4, 12, 2 ... */
+        v16 acc[8];
+        QK_EACH (int i = 0; i < qr * kv; i++)
+            acc[i] = v16_zero();
+        for (int64_t c = lane; c < d; c += 16) {
+            v16 y[2];
+            QK_EACH (int j = 0; j < kv; j++)
+                y[j] = v16_load(k + j * 16 * d + 16 * c);
+            QK_EACH (int i = 0; i < qr; i++) {
+                v16 x = v16_set1(q[i * d + c]);
+                QK_EACH (int j = 0; j < kv; j++)
+                    acc[i * kv + j] = v16_fma(x, y[j], acc[i * kv + j]);
+            }
+        }
+        /* like a counter: where a bit of l is set, its half of the sum is there */
+        QK_EACH (int i = 0; i < qr * kv; i++) {
+            v16 x = acc[i];
+            if (l & 1) {
+                x = v16_add(sums[0][i], x);
+                if (l & 2) {
+                    x = v16_add(sums[1][i], x);
+                    if (l & 4) {
+                        x = v16_add(sums[2][i], x);
+                        if (l & 8)
+                            v16_store(s + i / kv * QK_PIECE + i % kv * 16, v16_mul(v16_add(sums[3][i], x), v16_set1(scale)));
+                        else
+                            sums[3][i] = x;
+                    } else
+                        sums[2][i] = x;
+                } else
+                    sums[1][i] = x;
+            } else
+                sums[0][i] = x;
+        }
+    }
+}
+#define QK_TURNED(qr) \
+    static __attribute__((noinline)) void QK_TIER(scores_turned_##qr)(float *s, const float *q, const float *k, int64_t d, float scale) \
+    { \
+        QK_TIER(scores_turned)(s, q, k, d, scale, qr, V16_ACCUMULATORS == 16 ? 2 : 1); \
+    }
+/* clang-format off */
+QK_TURNED(1) QK_TURNED(2) QK_TURNED(4)
+    /* clang-format on */
+
+    static void QK_TIER(scores_of_turned)(const qk_attention_work *w, int rows, const float *k, int from, int keys, float scale, int blocks_log2)
+{
+    const int step = V16_ACCUMULATORS == 16 ? 32 : 16;
+    for (int first = from / step * step; first < keys; first += step)
+        for (int r = 0, n; r < rows; r += n) {
+            int seen = 0;
+            n = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
+            for (int i = r; i < r + n; i++)
+                seen |= w->lo[i] < first + step && w->hi[i] > first &&
+                        (!blocks_log2 || w->blocks[i][first >> blocks_log2] | w->blocks[i][(first + step - 1) >> blocks_log2]);
+            float *s = w->s + r * QK_PIECE + first;
+            if (seen && n == 4)
+                QK_TIER(scores_turned_4)(s, w->q + r * w->d, k + first * w->d, w->d, scale);
+            else if (seen && n == 2)
+                QK_TIER(scores_turned_2)(s, w->q + r * w->d, k + first * w->d, w->d, scale);
+            else if (seen)
+                QK_TIER(scores_turned_1)(s, w->q + r * w->d, k + first * w->d, w->d, scale);
+        }
+}
+#endif
+
 /* Tiles of up to four of the rows that are left. Where up to four rows read a cache from memory, of two with AVX-512: those read whole rows in
  * the order in which they lie, which counts for more than reading them once. */
 static inline int QK_TIER(log2_tile)(int rows, int left)
@@ -550,8 +646,14 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_s
 {
     v16 hidden = v16_set1(-INFINITY), top = hidden, sum = v16_zero();
     int first = *lo / 16 * 16, last = *hi, seen_lo = *hi, seen_hi = *lo;
+    const int plain = !k_rows && !(a->softcap > 0) && a->mask_dtype == QK_MASK_NONE && !blocks;
     for (int j = first; j < last; j += 16) {
         int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j), on;
+        if (plain && n == 16 && !before) { /* as below, where nothing changes the scores */
+            v16 x = v16_load(s + j);
+            top = v16_max(top, v16_select(v16_isnan(x), v16_set1(INFINITY), x));
+            continue;
+        }
         if (blocks && !blocks[j >> a->block_log2]) {
             v16_store(s + j, hidden);
             continue;
@@ -587,8 +689,10 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_s
     for (int j = first; j < last; j += 16) {
         v16 p = v16_exp(v16_sub(v16_load(s + j), top));
         sum = v16_add(sum, p);
-        v16_store(s + j, v_rows ? v16_mul(p, QK_TIER(load)(v_rows + j, last - j)) : p);
+        v16_store(s + j, p);
     }
+    for (int j = first; v_rows && j < last; j += 16)
+        v16_store(s + j, v16_mul(v16_load(s + j), QK_TIER(load)(v_rows + j, last - j)));
     *l = v16_reduce_add(sum);
 }
 
@@ -820,7 +924,9 @@ static void QK_TIER(load_rows)(const qk_attention_args *a, qk_attention_work *w,
             for (int64_t i = 0; i < a->d * qk_itemsize(a->q_dtype); i += 64)
                 __builtin_prefetch(ahead + i);
         }
-        QK_TIER(prepare)(a, q, a->q_norm, a->q_epsilon, b, (first + r) / qk_attention_group(a), w->q + r * w->d);
+        int64_t head = g * qk_attention_group(a) + (first + r) % qk_attention_group(a);
+        QK_TIER(prepare)
+        (a, q, QK_TIER(scales)(a->q_bias, head * a->d), a->q_norm, a->q_epsilon, b, (first + r) / qk_attention_group(a), w->q + r * w->d);
         w->q_scale[r] = qk_attention_is_coded(a) ? QK_TIER(narrow_in_place)(w->q + r * w->d, w->d) : 1.0f;
     }
 }
@@ -847,6 +953,33 @@ static void QK_TIER(gather)(const qk_attention_args *a, const void *p, int dtype
             QK_TIER(widen)(x, dtype, row_stride, scale, y + row * width, rows, n);
     }
 }
+
+#if V16_ACCUMULATORS > 1
+/* keys [from, to) of a piece, widened and with their bias, to groups of 16 transposed: (d, 16) each */
+static void QK_TIER(turn)(const qk_attention_args *a, const qk_attention_work *w, const void *k, int64_t b, int64_t g, int64_t start, int from,
+                          int to)
+{
+    const float *bias = a->new_k ? NULL : QK_TIER(scales)(a->k_bias, g * a->d), *scale = QK_TIER(scales)(a->k_scale, g * a->d);
+    for (int j = from; j < to; j += 16)
+        for (int64_t c = 0; c < a->d; c += 16) {
+            float tile[256] = {0};
+            int64_t n = qk_min(16, a->d - c), stride = 16;
+            int end = (int)qk_min(to, j + 16);
+            const float *x = tile;
+            if (!k)
+                QK_TIER(gather)
+                (a, a->k, a->k_dtype, b, start, a->k_batch, g * a->k_head + c, a->k_row, scale ? scale + c : NULL, tile - 16 * j, j, end, n);
+            else if (a->k_dtype != QK_F32 || scale || bias || n < 16 || end - j < 16)
+                QK_TIER(widen)(QK_TIER(at)(k, a->k_dtype, j * a->k_row + c), a->k_dtype, a->k_row, scale ? scale + c : NULL, tile, end - j, n);
+            else
+                x = (const float *)k + j * a->k_row + c, stride = a->k_row;
+            if (bias)
+                for (int i = 0; i < end - j; i++)
+                    QK_TIER(add_bias)(tile + 16 * i, bias + c, a->q_dtype, n);
+            v16_transpose(x, stride, w->k + j * w->d + 16 * c);
+        }
+}
+#endif
 
 /* m, l and o of the loaded rows in one piece */
 static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, int64_t b, int64_t g, int64_t first, int rows, int64_t piece, float *o,
@@ -885,17 +1018,28 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     /* where several tiles read the same keys, widen and gather them once; and where a head is no whole number of vectors, pad it */
     int coded = qk_attention_is_coded(a), wide = rows > 4;
     const void *first_key = gathered ? NULL : QK_TIER(at)(k, k_dtype, from * k_stride);
-    if (gathered) {
-        QK_TIER(gather)(a, a->k, k_dtype, b, start, a->k_batch, g * a->k_head, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k, from, keys, d);
-        k = w->k, k_dtype = QK_F32, k_stride = w->d;
-    } else if (coded && (wide || d % 32)) {
-        QK_TIER(widen_codes)(first_key, k_stride, (int16_t *)w->k + from * qk_attention_pad_codes(d), keys - from, d);
-        k = w->k, k_dtype = QK_CODES_WIDE, k_stride = 2 * qk_attention_pad_codes(d);
-    } else if (!coded && (d != w->d || a->k_scale || k_dtype > QK_BF16 || (wide && (k_dtype != QK_F32 || k_stride != d)))) {
-        QK_TIER(widen)(first_key, k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
-        k = w->k, k_dtype = QK_F32, k_stride = w->d;
+    int new_bias = !a->new_k && a->k_bias; /* which the keys and values do not have yet */
+#if V16_ACCUMULATORS > 1
+    if (!coded && rows >= QK_TURN_ROWS) {
+        QK_TIER(turn)(a, w, k, b, g, start, from, keys);
+        QK_TIER(scores_of_turned)(w, rows, w->k, from, keys, a->scale, a->block_log2);
+    } else
+#endif
+    {
+        if (gathered) {
+            QK_TIER(gather)(a, a->k, k_dtype, b, start, a->k_batch, g * a->k_head, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k, from, keys, d);
+            k = w->k, k_dtype = QK_F32, k_stride = w->d;
+        } else if (coded && (wide || d % 32)) {
+            QK_TIER(widen_codes)(first_key, k_stride, (int16_t *)w->k + from * qk_attention_pad_codes(d), keys - from, d);
+            k = w->k, k_dtype = QK_CODES_WIDE, k_stride = 2 * qk_attention_pad_codes(d);
+        } else if (!coded && (new_bias || d != w->d || a->k_scale || k_dtype > QK_BF16 || (wide && (k_dtype != QK_F32 || k_stride != d)))) {
+            QK_TIER(widen)(first_key, k_dtype, k_stride, QK_TIER(scales)(a->k_scale, g * d), w->k + from * w->d, keys - from, d);
+            k = w->k, k_dtype = QK_F32, k_stride = w->d;
+        }
+        for (int j = from; new_bias && j < keys; j++)
+            QK_TIER(add_bias)(w->k + j * w->d, a->k_bias + g * d, a->q_dtype, d);
+        QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, a->block_log2, &values);
     }
-    QK_TIER(scores)(w, rows, k, k_dtype, coded ? k_stride : qk_cache_bytes(k_dtype, k_stride), from, keys, a->scale, a->block_log2, &values);
     from = QK_PIECE, keys = 0;
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
@@ -919,10 +1063,12 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     if (gathered) {
         QK_TIER(gather)(a, a->v, v_dtype, b, start, a->v_batch, g * a->v_head, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v, from, keys, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
-    } else if (dv != w->dv || a->v_scale || v_dtype > QK_BF16 || (wide && (v_dtype != QK_F32 || v_stride != dv))) {
+    } else if (new_bias || dv != w->dv || a->v_scale || v_dtype > QK_BF16 || (wide && (v_dtype != QK_F32 || v_stride != dv))) {
         QK_TIER(widen)(first_value, v_dtype, v_stride, QK_TIER(scales)(a->v_scale, g * dv), w->v + from * w->dv, keys - from, dv);
         v = w->v, v_dtype = QK_F32, v_stride = w->dv;
     }
+    for (int j = from; new_bias && j < keys; j++)
+        QK_TIER(add_bias)(w->v + j * w->dv, a->v_bias + g * dv, a->q_dtype, dv);
     memset(o, 0, 4 * (size_t)(rows * w->dv));
     QK_TIER(values)(w, o, rows, v, v_dtype, qk_cache_bytes(v_dtype, v_stride), from, keys, a->block_log2, &next_keys);
 }
@@ -932,6 +1078,13 @@ static void QK_TIER(merge)(const qk_attention_work *w, float *m_total, float *l_
 {
     if (m == -INFINITY)
         return;
+    if (*m_total == -INFINITY) { /* the first: a is 1 and b is 0 */
+        for (int64_t c = 0; c < w->dv; c += 16)
+            v16_store(total + c, v16_add(v16_load(o + c), v16_zero()));
+        *l_total = l;
+        *m_total = m;
+        return;
+    }
     float top = *m_total > m ? *m_total : m;
     v16 keep = v16_exp(v16_set1(*m_total - top)), add = v16_exp(v16_set1(m - top));
     for (int64_t c = 0; c < w->dv; c += 16)
@@ -1030,6 +1183,8 @@ static void QK_TIER(all_scores)(const qk_attention_args *a, float *scratch, int6
         const void *k = QK_TIER(at)(a->k, a->k_dtype, b * a->k_batch + g * a->k_head + start * a->k_row);
         int keys = (int)qk_min(QK_PIECE, a->scores_keys - start);
         QK_TIER(widen)(k, a->k_dtype, a->k_row, QK_TIER(scales)(a->k_scale, g * a->d), w.k, keys, a->d);
+        for (int j = 0; a->k_bias && !a->new_k && j < keys; j++)
+            QK_TIER(add_bias)(w.k + j * w.d, a->k_bias + g * a->d, a->q_dtype, a->d);
         for (int r = 0; r < rows; r++) {
             w.lo[r] = 0;
             w.hi[r] = keys;

@@ -235,6 +235,33 @@ static inline __m256 v16_reduce_add_8_(const v16 *a)
 }
 static inline v16 v16_reduce_add_16(const v16 *a) { return V16_BOTH(v16, v16_reduce_add_8_(a), v16_reduce_add_8_(a + 8)); }
 
+/* (8, 8), rows of x `stride` apart and of y 16: pairs of rows, of these pairs, then halves */
+static inline void v16_transpose_8_(const float *x, int64_t stride, float *y)
+{
+    __m256 a[8], b[8];
+    for (int i = 0; i < 8; i += 2) {
+        __m256 r = _mm256_loadu_ps(x + i * stride), t = _mm256_loadu_ps(x + (i + 1) * stride);
+        a[i] = _mm256_unpacklo_ps(r, t);
+        a[i + 1] = _mm256_unpackhi_ps(r, t);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = 0; j < 2; j++) {
+            b[i + 2 * j] = _mm256_shuffle_ps(a[i + j], a[i + 2 + j], 0x44);
+            b[i + 2 * j + 1] = _mm256_shuffle_ps(a[i + j], a[i + 2 + j], 0xEE);
+        }
+    for (int j = 0; j < 4; j++) {
+        _mm256_storeu_ps(y + 16 * j, _mm256_permute2f128_ps(b[j], b[4 + j], 0x20));
+        _mm256_storeu_ps(y + 16 * (4 + j), _mm256_permute2f128_ps(b[j], b[4 + j], 0x31));
+    }
+}
+/* (16, 16), rows of x `stride` apart and of y contiguous */
+static inline void v16_transpose(const float *x, int64_t stride, float *y)
+{
+    for (int i = 0; i < 16; i += 8)
+        for (int j = 0; j < 16; j += 8)
+            v16_transpose_8_(x + i * stride + j, stride, y + 16 * j + i);
+}
+
 /* 32 int16 */
 static inline v16i v16i_load_i8_i16(const void *p)
 {

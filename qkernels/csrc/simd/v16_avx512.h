@@ -144,6 +144,31 @@ static inline v16 v16_reduce_add_16(const v16 *a)
     return v16_reduce_halves(b);
 }
 
+/* (16, 16), rows of x `stride` apart and of y contiguous: pairs of rows, of these pairs, then quarters */
+static inline void v16_transpose(const float *x, int64_t stride, float *y)
+{
+    v16 a[16], b[16];
+    for (int i = 0; i < 16; i += 2) {
+        v16 r = _mm512_loadu_ps(x + i * stride), t = _mm512_loadu_ps(x + (i + 1) * stride);
+        a[i] = _mm512_unpacklo_ps(r, t);
+        a[i + 1] = _mm512_unpackhi_ps(r, t);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int j = 0; j < 2; j++) {
+            __m512d r = _mm512_castps_pd(a[i + j]), t = _mm512_castps_pd(a[i + 2 + j]);
+            b[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(r, t));
+            b[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(r, t));
+        }
+    for (int j = 0; j < 4; j++) {
+        v16 low = _mm512_shuffle_f32x4(b[j], b[4 + j], 0x88), high = _mm512_shuffle_f32x4(b[j], b[4 + j], 0xDD);
+        v16 low2 = _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0x88), high2 = _mm512_shuffle_f32x4(b[8 + j], b[12 + j], 0xDD);
+        _mm512_storeu_ps(y + 16 * j, _mm512_shuffle_f32x4(low, low2, 0x88));
+        _mm512_storeu_ps(y + 16 * (4 + j), _mm512_shuffle_f32x4(high, high2, 0x88));
+        _mm512_storeu_ps(y + 16 * (8 + j), _mm512_shuffle_f32x4(low, low2, 0xDD));
+        _mm512_storeu_ps(y + 16 * (12 + j), _mm512_shuffle_f32x4(high, high2, 0xDD));
+    }
+}
+
 /* 32 int16 */
 static inline v16i v16i_load_i8_i16(const void *p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)); }
 static inline v16i v16i_dot_i16(v16i sum, v16i a, v16i b) { return _mm512_dpwssd_epi32(sum, a, b); }

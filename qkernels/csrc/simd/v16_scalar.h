@@ -171,6 +171,13 @@ static inline int32_t v16i_reduce_add(v16i a)
 /* lane i = v16_reduce_add(a[i]) */
 static inline v16 v16_reduce_add_16(const v16 *a) { v16 r; V16_EACH r.f[l] = v16_reduce_add(a[l]); return r; }
 
+/* (16, 16), rows of x `stride` apart and of y contiguous */
+static inline void v16_transpose(const float *x, int64_t stride, float *y)
+{
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) y[16 * j + i] = x[i * stride + j];
+}
+
 /* v16i as 32 int16, two in a lane, the first one low */
 static inline v16i v16i_load_i8_i16(const void *p) { int16_t h[32]; v16i r; for (int i = 0; i < 32; i++) h[i] = ((const int8_t *)p)[i]; memcpy(&r, h, sizeof r); return r; }
 /* sum + the two products of each lane; only -32768 squared twice is more than a lane holds */
