@@ -187,8 +187,8 @@ class MultiHeadAttention(Compared):
     def onnxruntime(self, tokens, heads):
         i, attributes, in_place = self.inputs(tokens, heads)
         order = ("query", "key", "value", "bias", "key_padding_mask", "attention_bias", "past_key", "past_value", "past_sequence_length")
-        return onnxruntime_node("com.microsoft", "MultiHeadAttention", i, outputs=3 if "past_key" in i else 1, bound=in_place or "past_key" not in i, order=order,
-                                shared=[("past_key", "y1"), ("past_value", "y2")] if in_place else [], **attributes)
+        return onnxruntime_node("com.microsoft", "MultiHeadAttention", i, outputs=3 if "past_key" in i else 1, bound=in_place or "past_key" not in i,
+                                order=order, shared=[("past_key", "y1"), ("past_value", "y2")] if in_place else [], **attributes)
 
 
 class SparseAttention(Compared):

@@ -968,11 +968,10 @@ static void QK_TIER(turn)(const qk_attention_args *a, const qk_attention_work *w
             const float *x = tile;
             if (!k)
                 QK_TIER(gather)
-                (a, a->k, a->k_dtype, b, start, a->k_batch, g * a->k_head + c, a->k_row, scale ? scale + c : NULL, tile - 16 * j, j, end, n);
+            (a, a->k, a->k_dtype, b, start, a->k_batch, g * a->k_head + c, a->k_row, scale ? scale + c : NULL, tile - 16 * j, j, end, n);
             else if (a->k_dtype != QK_F32 || scale || bias || n < 16 || end - j < 16)
                 QK_TIER(widen)(QK_TIER(at)(k, a->k_dtype, j * a->k_row + c), a->k_dtype, a->k_row, scale ? scale + c : NULL, tile, end - j, n);
-            else
-                x = (const float *)k + j * a->k_row + c, stride = a->k_row;
+            else x = (const float *)k + j * a->k_row + c, stride = a->k_row;
             if (bias)
                 for (int i = 0; i < end - j; i++)
                     QK_TIER(add_bias)(tile + 16 * i, bias + c, a->q_dtype, n);

@@ -100,7 +100,7 @@ static void QK_TIER(causal_conv)(const qk_causal_conv_args *args, int64_t first,
                 sum = v16_fma(v16_set1(weight[j % 16]), v16_load(padded + t + j), sum);
             }
             sum = v16_add(sum, v16_set1(bias[0]));
-            v16_store_as(args->dtype, y + t * size, args->silu ? QK_TIER(silu)(QK_F32, sum) : sum, (int)qk_min(16, length - t));
+            v16_store_as(args->dtype, y + t * size, args->silu ? QK_TIER(silu)(sum) : sum, (int)qk_min(16, length - t));
         }
         /* the last positions of past and x together */
         if (args->past)
