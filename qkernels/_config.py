@@ -11,7 +11,7 @@ def families():
     from qkernels import registry
     resolved = {}
     for family in dict.fromkeys(k.family for k in registry.KERNELS if k.family != "numpy"):
-        bodies = getattr(importlib.import_module(f"qkernels.{family}"), "_tiers", _runtime.ISA_TIERS)
+        bodies = getattr(importlib.import_module(f"qkernels.{family}"), "_tiers", _runtime.TIERS_OF_ALL)
         reachable = _runtime.ISA_TIERS[:_runtime.ISA_TIERS.index(_runtime.get_isa()) + 1]
         resolved[family] = next((t for t in reversed(reachable) if t in bodies), "no tiers")
     return resolved

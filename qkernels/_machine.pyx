@@ -11,6 +11,8 @@ import numpy as np
 
 cnp.import_array()
 
+_tiers = ("scalar", "avx2", "avx512", "amx")
+
 cdef extern from "_machine/_machine.h" nogil:
     enum:
         QK_READ, QK_FMA, QK_DOT
@@ -18,13 +20,10 @@ cdef extern from "_machine/_machine.h" nogil:
     ctypedef struct qk_machine_args:
         const uint8_t *x
         int64_t units, ahead
+        int past_caches
         int32_t *sink
     int qk_machine_macs(int isa, int op)
     void qk_machine(int isa, int threads, int op, const qk_machine_args *args)
-
-
-cdef enum:
-    AHEAD = 512  # bytes
 
 
 cdef double _fastest(int op, cnp.ndarray x, int64_t units, int repeat, int threads, object clock):
@@ -33,7 +32,7 @@ cdef double _fastest(int op, cnp.ndarray x, int64_t units, int repeat, int threa
     args.x, args.sink, args.units = <const uint8_t *>cnp.PyArray_DATA(x), <int32_t *>cnp.PyArray_DATA(sink), units
     best = math.inf
     for i in range(-1, repeat):  # the first warms up
-        args.ahead = AHEAD * (i & 1)
+        args.ahead, args.past_caches = ((0, 0), (512, 1), (4096, 0))[i % 3]
         begin = clock()
         with nogil:
             qk_machine(_runtime.isa(), threads, op, &args)
@@ -44,7 +43,7 @@ cdef double _fastest(int op, cnp.ndarray x, int64_t units, int repeat, int threa
 
 
 def read_bandwidth(x, repeat=8, threads=None, clock=time.perf_counter):
-    """Bytes per second of reading a buffer once, the fastest of some passes, with and without prefetching in turn.
+    """Bytes per second of reading a buffer once, the fastest of some passes, without prefetching and with two ways of it in turn.
 
     Each thread reads its part in order, 64 bytes at a time, and keeps the bits that were set.
 

@@ -14,11 +14,13 @@ cdef extern from "_runtime/cpu.h" nogil:
     void qk_watch_forks()
     int qk_is_forked()
     const char *qk_compiler()
-    int QK_HAS_SSE42, QK_HAS_AVX2, QK_HAS_FMA, QK_HAS_F16C, QK_HAS_AVX512, QK_HAS_AVX512_VNNI, QK_HAS_AVX512_BF16, QK_HAS_AVX_VNNI
+    int QK_HAS_SSE42, QK_HAS_AVX2, QK_HAS_FMA, QK_HAS_F16C, QK_HAS_AVX512, QK_HAS_AVX512_VNNI, QK_HAS_AVX512_BF16, QK_HAS_AVX_VNNI, QK_HAS_AMX_INT8
 
-ISA_TIERS = ("scalar", "avx2", "avx512")
+ISA_TIERS = ("scalar", "avx2", "avx512", "amx")
+TIERS_OF_ALL = ISA_TIERS[:3]  # of families that do not say which they have bodies for
 _FEATURES = {"sse4.2": QK_HAS_SSE42, "avx2": QK_HAS_AVX2, "fma": QK_HAS_FMA, "f16c": QK_HAS_F16C, "avx512f/bw/dq/vl": QK_HAS_AVX512,
-             "avx512_vnni": QK_HAS_AVX512_VNNI, "avx512_bf16": QK_HAS_AVX512_BF16, "avx_vnni": QK_HAS_AVX_VNNI}
+             "avx512_vnni": QK_HAS_AVX512_VNNI, "avx512_bf16": QK_HAS_AVX512_BF16, "avx_vnni": QK_HAS_AVX_VNNI,
+             "amx_int8": QK_HAS_AMX_INT8}
 
 cdef int _best = qk_best_isa(qk_cpu_features())  # QKERNELS_ISA lowers it
 cdef int _isa
@@ -83,7 +85,7 @@ def get_num_threads():
 
 
 def get_isa():
-    """Name of the instruction-set tier in use: "scalar", "avx2" or "avx512"."""
+    """Name of the instruction-set tier in use: "scalar", "avx2", "avx512" or "amx"."""
     return ISA_TIERS[_isa]
 
 
@@ -100,7 +102,7 @@ def use_isa(name):
 
     Parameters
     ----------
-    name : {"scalar", "avx2", "avx512"}
+    name : {"scalar", "avx2", "avx512", "amx"}
 
     Raises
     ------

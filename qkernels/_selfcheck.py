@@ -178,6 +178,14 @@ def _(rng):
     return lambda t: _kernel("reduce_mean")(x, [0], threads=t), np.float64(x).mean(0, keepdims=True), 2.0**-8
 
 
+@check("linear_attention")
+def _(rng):
+    q, k, v = rng.standard_normal((3, 1, 9, 4 * 40)).astype(np.float32)
+    scores = np.tril(np.einsum("thd,shd->hts", *(np.float64(x).reshape(9, 4, 40) for x in (q, k))))
+    expected = np.einsum("hts,shd->thd", scores, np.float64(v).reshape(9, 4, 40)).reshape(1, 9, 160)
+    return lambda t: _kernel("linear_attention")(q, k, v, q_num_heads=4, kv_num_heads=4, update_rule="linear", scale=1.0, threads=t)[0], expected, 1e-5
+
+
 @check("softmax")
 def _(rng):
     x = (rng.standard_normal((130, 1031)) * 4).astype(np.float32)

@@ -3,7 +3,7 @@ others, com.microsoft's Gelu family, and the product of SiLU and a second array.
 import math
 cimport numpy as cnp
 from libc.math cimport isfinite
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t
 
 from qkernels cimport _arrays, _runtime
 
@@ -13,15 +13,18 @@ cnp.import_array()
 
 cdef extern from "elementwise/elementwise.h" nogil:
     enum:
-        QK_ADD, QK_SUB, QK_MUL, QK_SILU_MUL, QK_SIGMOID, QK_SILU, QK_SWISH, QK_DIV, QK_NEG, QK_SQRT, QK_SWISH_MUL, QK_FUNCTION
+        QK_ADD, QK_SUB, QK_MUL, QK_SILU_MUL, QK_SIGMOID, QK_SILU, QK_SWISH, QK_DIV, QK_NEG, QK_SQRT, QK_SWISH_MUL, QK_FUNCTION, QK_SIMPLE, QK_LOOKUP
     enum:
         QK_GELU, QK_BIAS_GELU, QK_GELU_TANH, QK_BIAS_GELU_TANH, QK_ERF, QK_EXP, QK_LOG, QK_SOFTPLUS, QK_TANH, QK_RECIPROCAL, QK_SIN, QK_COS, QK_POW
+        QK_SOFTSIGN, QK_ELU, QK_CELU, QK_SELU, QK_MISH, QK_HARD_SIGMOID, QK_HARD_SWISH, QK_LEAKY_RELU
+        QK_ABS, QK_FLOOR, QK_CEIL, QK_ROUND, QK_SIGN, QK_RELU, QK_CLIP, QK_THRESHOLDED_RELU, QK_PRELU
     ctypedef struct qk_elementwise_args:
         const char *a
         const char *b
         char *y
         int op, function, dtype, axes
-        float alpha
+        float alpha, beta
+        const uint16_t *table
         int64_t shape[64]
         int64_t a_step[64]
         int64_t b_step[64]
@@ -33,12 +36,12 @@ cdef enum:
     GRAIN_FUNCTION = 1 << 13
 
 
-cdef cnp.ndarray _input(object x, int allowed, str func, str arg):
-    """A float array with whatever strides."""
+cdef cnp.ndarray _input(object x, int allowed, str func, str arg, str more=""):
+    """A float array with whatever strides; `more`: what the function takes besides."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, arg)
     cdef int code = _arrays.dtype_code(a)
     if code < 0 or not (allowed >> code) & 1:
-        raise TypeError(f"{func}: {arg}: expected dtype {_arrays.names_of(allowed)}, got {a.dtype}")
+        raise TypeError(f"{func}: {arg}: expected dtype {_arrays.names_of(allowed)}{more}, got {a.dtype}")
     return a
 
 
@@ -89,10 +92,42 @@ cdef int _check_out(cnp.ndarray y, cnp.ndarray a, str func, str arg) except -1:
     return 0
 
 
+_tables = {}  # (tier, op, function, dtype, alpha, beta): the results of a function of a 16-bit type, or how many elements it has seen
+
+cdef enum:
+    TABLES_FROM = 1 << 15  # elements that pay for a table
+    TABLES = 64            # of 128 KiB at most
+
+
+cdef cnp.ndarray _table(const qk_elementwise_args *call, int64_t size):
+    """The results for all 65,536 inputs as bits, once a function has seen enough elements; None before."""
+    cdef qk_elementwise_args args
+    cdef cnp.ndarray x, y
+    key = (_runtime.isa(), call.op, call.function, call.dtype, call.alpha, call.beta)
+    known = _tables.get(key, 0)
+    if type(known) is np.ndarray:
+        return known
+    if known + size < TABLES_FROM or len(_tables) >= TABLES and key not in _tables:
+        if len(_tables) < TABLES or key in _tables:
+            _tables[key] = known + size
+        return None
+    x, y = np.arange(65536, dtype=np.uint16), np.empty(65536, np.uint16)
+    args = call[0]
+    args.a = args.b = cnp.PyArray_BYTES(x)
+    args.y = cnp.PyArray_BYTES(y)
+    args.axes, args.shape[0], args.a_step[0], args.b_step[0] = 1, 65536, 2, 2
+    with nogil:
+        qk_elementwise(_runtime.isa(), 1, &args)
+    y.flags.writeable = False
+    _tables[key] = y
+    return y
+
+
 cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float alpha, object out, object threads, str func, str a_name, str b_name,
-                      int function=0):
+                      int function=0, float beta=0):
     cdef int code = _arrays.dtype_code(a), n = _arrays.num_threads(threads, func)
     cdef cnp.ndarray y = _arrays.output(out, shape, code, func)
+    cdef cnp.ndarray table
     cdef qk_elementwise_args args
     if out is not None:
         _check_out(y, a, func, a_name)
@@ -101,7 +136,11 @@ cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, float a
     if cnp.PyArray_SIZE(y):
         _collapse(&args, a, b, y)
         args.a, args.b, args.y = cnp.PyArray_BYTES(a), cnp.PyArray_BYTES(b), cnp.PyArray_BYTES(y)
-        args.op, args.function, args.dtype, args.alpha = op, function, code, alpha
+        args.op, args.function, args.dtype, args.alpha, args.beta = op, function, code, alpha, beta
+        if code != _arrays.F32 and a is b and (op == QK_FUNCTION or op == QK_SIGMOID or op == QK_SILU or op == QK_SWISH):
+            table = _table(&args, cnp.PyArray_SIZE(y))
+            if table is not None:
+                args.op, args.table = QK_LOOKUP, <const uint16_t *>cnp.PyArray_DATA(table)
         n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN_FUNCTION if op == QK_FUNCTION else GRAIN)
         with nogil:
             qk_elementwise(_runtime.isa(), n, &args)
@@ -155,26 +194,27 @@ def _divide(p, q):
     return quotient + ((np.remainder(p, q) != 0) & ((p < 0) != (q < 0))).astype(p.dtype)
 
 
-cdef cnp.ndarray _function(int function, object x, object out, object threads, str func, object in_float64):
+cdef cnp.ndarray _function(int function, object x, object out, object threads, str func, object in_float64, float alpha=0, float beta=0):
     """A function of one operand; float64 by `in_float64`."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
     if _is_double(a):
         _arrays.num_threads(threads, func)
         with np.errstate(all="ignore"):
             return _numpy_out(in_float64(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
-    a = _input(a, _arrays.FLOATS, func, "x")
-    return _run(QK_FUNCTION, a, a, _arrays.shape_of(a), 0, out, threads, func, "x", "x", function)
+    a = _input(a, _arrays.FLOATS, func, "x", " or float64")
+    return _run(QK_FUNCTION, a, a, _arrays.shape_of(a), alpha, out, threads, func, "x", "x", function, beta)
 
 
-cdef cnp.ndarray _simple(int op, object x, object out, object threads, str func, object in_numpy, str kinds):
+cdef cnp.ndarray _simple(int op, object x, object out, object threads, str func, object in_numpy, str kinds, int function=0,
+                         float alpha=0, float beta=0):
     """The same for an operation of its own; `kinds` of other numbers that NumPy does."""
     cdef cnp.ndarray a = _arrays.as_array(x, func, "x")
     if _arrays.dtype_code(a) < 0 and _is_number(a) and a.dtype.kind in kinds:
         _arrays.num_threads(threads, func)
         with np.errstate(all="ignore"):
             return _numpy_out(in_numpy(a), _arrays.shape_of(a), a.dtype, out, func, {"x": a})
-    a = _input(a, _arrays.FLOATS, func, "x")
-    return _run(op, a, a, _arrays.shape_of(a), 0, out, threads, func, "x", "x")
+    a = _input(a, _arrays.FLOATS, func, "x", {"f": " or float64", "fi": " or float64 or a signed integer type", "fiu": " or float64 or an integer type"}[kinds])
+    return _run(op, a, a, _arrays.shape_of(a), alpha, out, threads, func, "x", "x", function, beta)
 
 
 cdef cnp.ndarray _biased(int function, object x, object bias, object out, object threads, str func, object in_float64):
@@ -212,6 +252,52 @@ def _gelu_tanh64(x):
 
 def _swish64(x, alpha):
     return np.where(np.isneginf(alpha * x), np.zeros_like(x), x / (1 + np.exp(-alpha * x)))
+
+
+cdef float _attribute(object value, str func, str arg) except? -1:
+    """A finite number as an attribute's float32."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{func}: {arg}: expected a number, got {type(value).__name__}")
+    if not isfinite(<float>value):
+        raise ValueError(f"{func}: {arg}: expected a finite number, got {value}")
+    return value
+
+
+cdef bint _broadcasts(cnp.ndarray a, tuple shape):
+    """Whether `a` can be repeated to the shape."""
+    cdef int missing = len(shape) - cnp.PyArray_NDIM(a), i
+    if missing < 0:
+        return False
+    for i in range(cnp.PyArray_NDIM(a)):
+        if cnp.PyArray_DIM(a, i) != 1 and cnp.PyArray_DIM(a, i) != shape[missing + i]:
+            return False
+    return True
+
+
+cdef bint _is_kernels(cnp.ndarray a):
+    return _arrays.dtype_code(a) >= 0
+
+
+def _limit(value, x, arg):
+    """A limit of `clip` as a 0-d array, or None."""
+    if value is None:
+        return None
+    limit = _arrays.as_array(value, "clip", arg)
+    if limit.dtype != x.dtype:
+        raise TypeError(f"clip: {arg}: expected dtype {x.dtype}, got {limit.dtype}")
+    if limit.size != 1:
+        raise ValueError(f"clip: {arg}: expected one element, got shape {_arrays.shape_of(limit)}")
+    return limit.reshape(())
+
+
+def _relu64(x):
+    return np.maximum(x, np.zeros((), x.dtype))
+
+
+def _mish64(x):
+    x = np.maximum(x, -800.0)
+    e = np.exp(np.minimum(x, 60.0))
+    return x * (e * (e + 2) / (e * (e + 2) + 2))
 
 
 def add(a, b, *, out=None, threads=None):
@@ -848,7 +934,7 @@ def reciprocal(x, *, out=None, threads=None):
     >>> qkernels.reciprocal(np.float32([4, -3]))
     array([ 0.25      , -0.33333334], dtype=float32)
     """
-    return _function(QK_RECIPROCAL, x, out, threads, "reciprocal", np.reciprocal)
+    return _simple(QK_SIMPLE, x, out, threads, "reciprocal", np.reciprocal, "f", QK_RECIPROCAL)
 
 
 def softplus(x, *, out=None, threads=None):
@@ -1108,3 +1194,605 @@ def swiglu(a, b, *, alpha=1.0, out=None, threads=None):
     q = _input(b, 1 << _arrays.dtype_code(p), func, "b")
     _arrays.check_shape(q, _arrays.shape_of(p), func, "b")
     return _run(QK_SILU_MUL if factor == 1 else QK_SWISH_MUL, p, q, _arrays.shape_of(p), factor, out, threads, func, "a", "b")
+
+
+def abs(x, *, out=None, threads=None):
+    """Absolute values; the least integer of a type wraps around.
+
+    ONNX ai.onnx Abs, since version 13. Exact.
+
+    Parameters
+    ----------
+    x : array, any float or integer type
+        Any strides. float64 and integers go through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.abs(np.float32([-3, 5]))
+    array([3., 5.], dtype=float32)
+    """
+    return _simple(QK_SIMPLE, x, out, threads, "abs", np.abs, "fiu", QK_ABS)
+
+
+def floor(x, *, out=None, threads=None):
+    """The largest whole numbers that are not larger.
+
+    ONNX ai.onnx Floor, since version 13. Exact.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.floor(np.float32([1.5, -1.5]))
+    array([ 1., -2.], dtype=float32)
+    """
+    return _simple(QK_SIMPLE, x, out, threads, "floor", np.floor, "f", QK_FLOOR)
+
+
+def ceil(x, *, out=None, threads=None):
+    """The smallest whole numbers that are not smaller.
+
+    ONNX ai.onnx Ceil, since version 13. Exact; -0.5 gives -0.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.ceil(np.float32([1.5, -1.5]))
+    array([ 2., -1.], dtype=float32)
+    """
+    return _simple(QK_SIMPLE, x, out, threads, "ceil", np.ceil, "f", QK_CEIL)
+
+
+def round(x, *, out=None, threads=None):
+    """The nearest whole numbers, halves to even.
+
+    ONNX ai.onnx Round, since version 11. Exact.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.round(np.float32([0.5, 1.5, -2.6]))
+    array([ 0.,  2., -3.], dtype=float32)
+    """
+    return _simple(QK_SIMPLE, x, out, threads, "round", np.rint, "f", QK_ROUND)
+
+
+def sign(x, *, out=None, threads=None):
+    """-1, 0 or 1.
+
+    ONNX ai.onnx Sign, since version 13. Exact.
+
+    Parameters
+    ----------
+    x : array, any float or integer type
+        Any strides. float64 and integers go through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.sign(np.float32([-3, 0, 5]))
+    array([-1.,  0.,  1.], dtype=float32)
+    """
+    return _simple(QK_SIMPLE, x, out, threads, "sign", np.sign, "fiu", QK_SIGN)
+
+
+def relu(x, *, out=None, threads=None):
+    """The larger of x and 0.
+
+    ONNX ai.onnx Relu, since version 13. Exact.
+
+    Parameters
+    ----------
+    x : array, any float or signed integer type
+        Any strides. float64 and integers go through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.relu(np.float32([-3, 5]))
+    array([0., 5.], dtype=float32)
+    """
+    return _simple(QK_SIMPLE, x, out, threads, "relu", _relu64, "fi", QK_RELU)
+
+
+def leaky_relu(x, *, alpha=0.01, out=None, threads=None):
+    """x, or ``alpha * x`` where x is negative.
+
+    ONNX ai.onnx LeakyRelu, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    alpha : float, default 0.01
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For an attribute that is no finite number.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.leaky_relu(np.float32([-1, 2]))
+    array([-0.01,  2.  ], dtype=float32)
+    """
+    cdef double a = _attribute(alpha, "leaky_relu", "alpha")
+    return _function(QK_LEAKY_RELU, x, out, threads, "leaky_relu", lambda v: np.where(v < 0, a * v, v), a)
+
+
+def thresholded_relu(x, *, alpha=1.0, out=None, threads=None):
+    """x where it is above alpha, else 0.
+
+    ONNX ai.onnx ThresholdedRelu, since version 10. Exact.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    alpha : float, default 1
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For an attribute that is no finite number.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.thresholded_relu(np.float32([0.5, 2]))
+    array([0., 2.], dtype=float32)
+    """
+    cdef double a = _attribute(alpha, "thresholded_relu", "alpha")
+    return _simple(QK_SIMPLE, x, out, threads, "thresholded_relu", lambda v: np.where((v > a) | np.isnan(v), v, 0), "f", QK_THRESHOLDED_RELU, a)
+
+
+def elu(x, *, alpha=1.0, out=None, threads=None):
+    """x, or ``alpha * (exp(x) - 1)`` where x is negative.
+
+    ONNX ai.onnx Elu, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    alpha : float, default 1
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For an attribute that is no finite number.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.elu(np.float32([-1, 2]))
+    array([-0.63212055,  2.        ], dtype=float32)
+    """
+    cdef double a = _attribute(alpha, "elu", "alpha")
+    return _function(QK_ELU, x, out, threads, "elu", lambda v: np.where(v < 0, a * np.expm1(v), v), a)
+
+
+def celu(x, *, alpha=1.0, out=None, threads=None):
+    """x, or ``alpha * (exp(x / alpha) - 1)`` where x is negative.
+
+    ONNX ai.onnx Celu, since version 12. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    alpha : float, default 1, not 0
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For an attribute that is no finite number.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.celu(np.float32([-1, 2]), alpha=2)
+    array([-0.78693867,  2.        ], dtype=float32)
+    """
+    cdef double a = _attribute(alpha, "celu", "alpha")
+    if a == 0:
+        raise ValueError("celu: alpha: expected a number other than 0, got 0")
+    return _function(QK_CELU, x, out, threads, "celu", lambda v: np.where(v < 0, a * np.expm1(v / a), v), a)
+
+
+def selu(x, *, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875, out=None, threads=None):
+    """``gamma * x``, or ``gamma * alpha * (exp(x) - 1)`` where x is negative.
+
+    ONNX ai.onnx Selu, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    alpha : float, default 1.67326319217681884765625
+    gamma : float, default 1.05070102214813232421875
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For an attribute that is no finite number.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.selu(np.float32([-1, 2]))
+    array([-1.1113307,  2.101402 ], dtype=float32)
+    """
+    cdef double a = _attribute(alpha, "selu", "alpha"), g = _attribute(gamma, "selu", "gamma")
+    return _function(QK_SELU, x, out, threads, "selu", lambda v: np.where(v < 0, a * g * np.expm1(v), g * v), a, g)
+
+
+def softsign(x, *, out=None, threads=None):
+    """``x / (1 + |x|)``; 1 in size for an infinity, the limit.
+
+    ONNX ai.onnx Softsign, since version 1. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.softsign(np.float32([-1, 3]))
+    array([-0.5 ,  0.75], dtype=float32)
+    """
+    return _function(QK_SOFTSIGN, x, out, threads, "softsign", lambda v: np.where(np.isinf(v), np.sign(v), v / (1 + np.abs(v))))
+
+
+def mish(x, *, out=None, threads=None):
+    """``x * tanh(log(1 + exp(x)))``; 0 for minus infinity, the limit.
+
+    ONNX ai.onnx Mish, since version 18. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.mish(np.float32([-1, 2]))
+    array([-0.30340147,  1.943959  ], dtype=float32)
+    """
+    return _function(QK_MISH, x, out, threads, "mish", _mish64)
+
+
+def hard_sigmoid(x, *, alpha=0.2, beta=0.5, out=None, threads=None):
+    """``alpha * x + beta``, limited to 0 to 1.
+
+    ONNX ai.onnx HardSigmoid, since version 6. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    alpha : float, default 0.2
+    beta : float, default 0.5
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For an attribute that is no finite number.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.hard_sigmoid(np.float32([-5, 1]))
+    array([0. , 0.7], dtype=float32)
+    """
+    cdef double a = _attribute(alpha, "hard_sigmoid", "alpha"), b = _attribute(beta, "hard_sigmoid", "beta")
+    return _function(QK_HARD_SIGMOID, x, out, threads, "hard_sigmoid", lambda v: np.clip(a * v + b, 0, 1), a, b)
+
+
+def hard_swish(x, *, out=None, threads=None):
+    """``x * min(max(x + 3, 0), 6) / 6``; 0 for minus infinity, the limit.
+
+    ONNX ai.onnx HardSwish, since version 14. Correctly rounded for float16 and bfloat16; see docs/accuracy.md for float32.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16 or float64
+        Any strides. float64 goes through NumPy.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.hard_swish(np.float32([-1, 4]))
+    array([-0.33333334,  4.        ], dtype=float32)
+    """
+    return _function(QK_HARD_SWISH, x, out, threads, "hard_swish", lambda v: np.maximum(v, -4) * np.clip(v + 3, 0, 6) / 6)
+
+
+def clip(x, min=None, max=None, *, out=None, threads=None):
+    """Elements limited to an interval: ``min(max(x, lower), upper)``.
+
+    ONNX ai.onnx Clip, since version 13. Exact.
+
+    Parameters
+    ----------
+    x : array, any float or integer type
+        Any strides. float64 and integers go through NumPy.
+    min, max : array of one element of x's dtype, optional
+        The lower and upper limits. Where the lower is above the upper, everything is the upper.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's dtype and shape; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a limit of more than one element.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.clip(np.float32([-1, 0.5, 7]), np.float32(0), np.float32(6))
+    array([0. , 0.5, 6. ], dtype=float32)
+    """
+    cdef cnp.ndarray a = _arrays.as_array(x, "clip", "x")
+    low, high = (_limit(v, a, arg) for v, arg in ((min, "min"), (max, "max")))
+
+    def in_numpy(v):
+        v = v if low is None else np.maximum(v, low)
+        return v if high is None else np.minimum(v, high)
+
+    return _simple(QK_SIMPLE, a, out, threads, "clip", in_numpy, "fiu", QK_CLIP,
+                   -math.inf if low is None or not _is_kernels(a) else low, math.inf if high is None or not _is_kernels(a) else high)
+
+
+def prelu(x, slope, *, out=None, threads=None):
+    """x, or ``slope * x`` where x is negative.
+
+    ONNX ai.onnx PRelu, since version 9. float16 and bfloat16 are rounded once.
+
+    Parameters
+    ----------
+    x : array, float32, float16, bfloat16, float64, or int32, int64, uint32, uint64
+        Any strides. float64 and integers go through NumPy.
+    slope : array of x's dtype
+        A shape that broadcasts to x's.
+    out : ndarray, optional
+        Result of x's shape and dtype, C-contiguous; may be `x` itself.
+    threads : int, optional
+
+    Returns
+    -------
+    ndarray
+        x's shape and dtype; NaN for NaN.
+
+    Raises
+    ------
+    TypeError
+        For a dtype.
+    ValueError
+        For a shape.
+
+    Examples
+    --------
+    >>> import numpy as np, qkernels
+    >>> qkernels.prelu(np.float32([[-1, 2], [-3, -4]]), np.float32([0.5, 0.25]))
+    array([[-0.5,  2. ],
+           [-1.5, -1. ]], dtype=float32)
+    """
+    cdef cnp.ndarray a = _arrays.as_array(x, "prelu", "x"), b = _arrays.as_array(slope, "prelu", "slope")
+    cdef tuple shape = _arrays.shape_of(a)
+    cdef bint other = _is_double(a) or a.dtype.name in ("int32", "int64", "uint32", "uint64")
+    if not other:
+        a = _input(a, _arrays.FLOATS, "prelu", "x")
+    if b.dtype != a.dtype:
+        raise TypeError(f"prelu: slope: expected dtype {a.dtype}, got {b.dtype}")
+    if not _arrays.has_shape(b, shape) and not _broadcasts(b, shape):
+        raise ValueError(f"prelu: slope: expected a shape that broadcasts to {shape}, got {_arrays.shape_of(b)}")
+    if other:
+        _arrays.num_threads(threads, "prelu")
+        with np.errstate(all="ignore"):
+            return _numpy_out(np.where((<object>a) < 0, (<object>a) * b, a), shape, a.dtype, out, "prelu", {"x": a, "slope": b})
+    return _run(QK_SIMPLE, a, b, shape, 0, out, threads, "prelu", "x", "slope", QK_PRELU)

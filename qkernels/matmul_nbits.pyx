@@ -11,6 +11,8 @@ import numpy as np
 
 cnp.import_array()
 
+_tiers = ("scalar", "avx2", "avx512", "amx")
+
 cdef extern from "matmul_nbits/matmul_nbits.h" nogil:
     ctypedef struct qk_nbits_args:
         const qk_nbits *w

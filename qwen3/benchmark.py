@@ -495,8 +495,8 @@ def _numbers(name, values, least, most=2**31 - 1):
 
 
 def _buffer_size():
-    """16 times the last cache, but no more than a quarter of the memory that is free."""
-    wanted = max(256 << 20, 16 * last_cache())
+    """16 times the last cache, or twice that of a large machine, but no more than a quarter of the memory that is free."""
+    wanted = max(256 << 20, 2 * last_cache(), min(1 << 30, 16 * last_cache()))
     try:
         free = next(1024 * int(line.split()[1]) for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):

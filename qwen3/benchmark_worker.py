@@ -364,7 +364,11 @@ class OpenVino(Runtime):
         return {"openvino": self.openvino.__version__, "openvino-genai": self.genai.__version__}
 
     def load(self, model, threads, max_context, options):
-        self.pipeline = self.genai.LLMPipeline(model, "CPU", INFERENCE_NUM_THREADS=threads)
+        properties = {"INFERENCE_NUM_THREADS": threads}
+        if os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper() not in ("DEFAULT", "ALL"):
+            # below what the CPU has, OpenVINO 2026.4 finds no kernel for activations quantized as it goes and aborts
+            properties |= {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+        self.pipeline = self.genai.LLMPipeline(model, "CPU", **properties)
         return {}
 
     def rewind(self, n):

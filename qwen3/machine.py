@@ -25,7 +25,8 @@ def fingerprint():
     from qkernels._cpu_count import cgroup_quota
 
     runtime, cpu = _runtime.describe(), _cpu()
-    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(("QKERNELS_", "OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_"))}
+    prefixes = ("QKERNELS_", "OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "ONEDNN_", "OPENBLAS_")
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)}
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": cpu["model name"], "cpu_id": cpu["id"], "virtual": cpu["virtual"],

@@ -32,6 +32,37 @@ def exact_gelu_tanh(x):
     return x / (1 + mpmath.exp(-2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf("0.044715") * x**3)))
 
 
+LEAK, SELU_ALPHA, SELU_GAMMA, HARD_ALPHA = (float(np.float32(v)) for v in (0.01, 1.67326319217681884765625, 1.05070102214813232421875, 0.2))
+
+
+def below_zero(f, above=lambda x: x):
+    """An oracle for arrays and one for mpmath: f below zero, `above` elsewhere."""
+    def wide(x):
+        x = np.longdouble(x)
+        return np.where(x < 0, f(np.minimum(x, 0), np.expm1), above(x))
+    return wide, lambda x: f(x, mpmath.expm1) if x < 0 else above(x)
+
+
+def wide_mish(x):
+    x = np.longdouble(x)
+    e = np.exp(np.minimum(x, 60))
+    return x * (e * (e + 2)) / (e * (e + 2) + 2)
+
+
+def exact_mish(x):
+    e = mpmath.exp(x)
+    return x * (e * (e + 2)) / (e * (e + 2) + 2)
+
+
+def hard_swish(x):
+    return x * np.clip(x + 3, 0, 6) / 6
+
+
+def exactly(call, f):
+    """A function that is exact, or one rounding of an operation."""
+    return call, lambda x: f(np.longdouble(x)), lambda x: mpmath.mpf(float(f(np.float64(x))))
+
+
 # name: (call, an oracle for arrays with a relative error below 2^-45, an oracle as exact as mpmath is set to)
 WIDE = {
     "exp": (qkernels.exp, lambda x: np.exp(np.longdouble(x)), mpmath.exp),
@@ -46,6 +77,23 @@ WIDE = {
     "gelu": (qkernels.gelu, lambda x: np.longdouble(x) / 2 * np.longdouble(each(lambda v: math.erfc(-v * math.sqrt(0.5)))(x)),
              lambda x: x * mpmath.erfc(-x / mpmath.sqrt(2)) / 2),
     "gelu_tanh": (lambda x, **k: qkernels.gelu(x, approximate="tanh", **k), wide_gelu_tanh, exact_gelu_tanh),
+    "softsign": (qkernels.softsign, lambda x: np.longdouble(x) / (1 + np.abs(np.longdouble(x))), lambda x: x / (1 + abs(x))),
+    "elu": (qkernels.elu, *below_zero(lambda x, expm1: expm1(x))),
+    "celu": (qkernels.celu, *below_zero(lambda x, expm1: expm1(x))),
+    "selu": (qkernels.selu, *below_zero(lambda x, expm1: SELU_ALPHA * SELU_GAMMA * expm1(x), lambda x: SELU_GAMMA * x)),
+    "mish": (qkernels.mish, wide_mish, exact_mish),
+    "hard_sigmoid": (qkernels.hard_sigmoid, lambda x: np.clip(HARD_ALPHA * np.longdouble(x) + 0.5, 0, 1), lambda x: min(max(HARD_ALPHA * x + 0.5, 0), 1)),
+    "hard_swish": (qkernels.hard_swish, lambda x: hard_swish(np.longdouble(x)), lambda x: x * min(max(x + 3, 0), 6) / 6),
+    "leaky_relu": (qkernels.leaky_relu, *below_zero(lambda x, expm1: LEAK * x)),
+    "thresholded_relu": exactly(qkernels.thresholded_relu, lambda x: np.where(x > 1, x, 0)),
+    "relu": exactly(qkernels.relu, lambda x: np.maximum(x, 0)),
+    "abs": exactly(qkernels.abs, np.abs),
+    "neg": exactly(qkernels.neg, np.negative),
+    "floor": exactly(qkernels.floor, np.floor),
+    "ceil": exactly(qkernels.ceil, np.ceil),
+    "round": exactly(qkernels.round, np.rint),
+    "sign": exactly(qkernels.sign, np.sign),
+    "clip": exactly(lambda x, **k: qkernels.clip(x, np.asarray(-2.5, x.dtype), np.asarray(1.75, x.dtype), **k), lambda x: np.clip(x, -2.5, 1.75)),
 }
 CALLS = {name: call for name, (call, _, _) in WIDE.items()}
 # erfc of -v sqrt(1/2): the argument's rounding is worth v^2 2^-53 of the result
@@ -93,7 +141,9 @@ def test_every_16_bit_input_is_correctly_rounded(name, dtype):
 
 # published in docs/accuracy.md
 MAX_ULP = {"exp": 0.5001, "log": 0.5001, "sin": 0.5001, "cos": 0.5001, "tanh": 0.5001, "erf": 0.5001, "reciprocal": 0.5, "softplus": 0.5001, "sqrt": 0.5,
-           "gelu": 0.5001, "gelu_tanh": 0.5001, "pow": 0.5001}
+           "gelu": 0.5001, "gelu_tanh": 0.5001, "pow": 0.5001, "softsign": 0.5001, "elu": 0.5001, "celu": 0.5001, "selu": 0.5001, "mish": 0.5001,
+           "hard_sigmoid": 0.5001, "hard_swish": 0.5001, "leaky_relu": 0.5, **dict.fromkeys(
+               ("thresholded_relu", "relu", "abs", "neg", "floor", "ceil", "round", "sign", "clip"), 0)}
 
 
 def sweep():
@@ -214,6 +264,81 @@ def test_functions_against_onnx_reference(seed, dtype, shape):
         if dtype == np.float16:  # which ends earlier
             expected = np.where(np.abs(expected) >= 65520, np.copysign(np.inf, expected), expected)
         np.testing.assert_allclose(np.float64(y), expected, rtol=2.0**-20 + HALF_ULP[dtype] * 1.01, atol=absolute + (2.0**-25 if dtype == np.float16 else 0))
+
+
+RECTIFIERS = {"elu": "Elu", "celu": "Celu", "selu": "Selu", "softsign": "Softsign", "mish": "Mish", "hard_sigmoid": "HardSigmoid", "hard_swish": "HardSwish",
+              "leaky_relu": "LeakyRelu", "thresholded_relu": "ThresholdedRelu"}
+
+
+@pytest.mark.differential("elu", "celu", "selu", "softsign", "mish", "hard_sigmoid", "hard_swish", "leaky_relu", "thresholded_relu", "prelu")
+@given(seed=seeds, dtype=float_dtypes, shape=st.lists(st.integers(0, 40), min_size=1, max_size=2), alpha=st.floats(0.125, 4, width=32), beta=st.floats(-2, 2, width=32),
+       own=st.booleans(), scale=st.sampled_from([0.1, 3, 30]))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_rectifiers_against_onnx_reference_and_float64(seed, dtype, shape, alpha, beta, own, scale):
+    x = normal(seed, shape, dtype, scale)
+    for name, op in RECTIFIERS.items():
+        attributes = {} if own or name in ("softsign", "mish", "hard_swish") else {"alpha": alpha}
+        if attributes and name in ("selu", "hard_sigmoid"):
+            attributes["gamma" if name == "selu" else "beta"] = beta
+        call = getattr(qkernels, name)
+        y = one_result(lambda t, call=call, attributes=attributes: call(x, threads=t, **attributes))
+        assert y.dtype == dtype and y.shape == x.shape
+        assert_equal_bits(y, narrow(call(np.float64(x), **attributes), dtype), name)
+        expected = np.float64(np.asarray(evaluate("", op, [np.float32(x)], opset=24, **attributes)[0]))
+        # the reference's float32 takes 1 from e^x, and its limits of hard_swish are those of a sixth in float32
+        size = 1 + np.abs(np.float64(x)) + 4 * alpha
+        np.testing.assert_array_less(np.abs(np.float64(y) - expected), size * 2.0**-18 + np.abs(expected) * HALF_ULP[dtype] * 1.01 + 1e-30, err_msg=name)
+    slope = normal(seed + 1, shape[-1:], dtype)
+    y = one_result(lambda t: qkernels.prelu(x, slope, threads=t))
+    assert_equal_bits(y, np.where(np.float32(x) < 0, np.float32(x) * np.float32(slope), np.float32(x)).astype(dtype))
+    assert_equal_bits(y.astype(np.float32), np.asarray(evaluate("", "PRelu", [np.float32(x), np.float32(slope)], opset=24)[0]).astype(dtype).astype(np.float32))
+
+
+def test_limits_and_errors_of_rectifiers(tier):
+    for dtype in FLOAT_DTYPES:
+        ends = np.array([-np.inf, np.inf, np.nan, -0.0], dtype)
+        for name, low, high in (("elu", -1, np.inf), ("celu", -1, np.inf), ("softsign", -1, 1), ("mish", 0, np.inf), ("hard_sigmoid", 0, 1), ("hard_swish", 0, np.inf),
+                                ("leaky_relu", -np.inf, np.inf), ("thresholded_relu", 0, np.inf), ("relu", 0, np.inf), ("floor", -np.inf, np.inf), ("sign", -1, 1)):
+            y = getattr(qkernels, name)(ends).astype(np.float32)
+            assert y[0] == low and y[1] == high and np.isnan(y[2]) and y[3] == (0.5 if name == "hard_sigmoid" else 0), name
+        for name in ("elu", "celu", "selu", "softsign", "mish", "hard_swish", "leaky_relu", "floor", "ceil", "round"):
+            assert np.signbit(getattr(qkernels, name)(ends).astype(np.float32)[3]), name
+        assert np.signbit(np.float32(qkernels.ceil(np.array([-0.5], dtype))))[0]
+    x = np.ones((2, 3), np.float32)
+    for call, error, message in (
+            (lambda: qkernels.elu(x, alpha=np.inf), ValueError, "elu: alpha: expected a finite number, got inf"),
+            (lambda: qkernels.celu(x, alpha=0), ValueError, "celu: alpha: expected a number other than 0"),
+            (lambda: qkernels.selu(x, gamma="1"), TypeError, "selu: gamma: expected a number, got str"),
+            (lambda: qkernels.leaky_relu(x.astype(np.int32)), TypeError, "leaky_relu: x: expected dtype float32 or float16 or bfloat16 or float64, got int32"),
+            (lambda: qkernels.prelu(x, x[0, :2]), ValueError, r"prelu: slope: expected a shape that broadcasts to \(2, 3\), got \(2,\)"),
+            (lambda: qkernels.prelu(x[0], x), ValueError, r"prelu: slope: expected a shape that broadcasts to \(3,\), got \(2, 3\)"),
+            (lambda: qkernels.prelu(x, x.astype(np.float16)), TypeError, "prelu: slope: expected dtype float32, got float16"),
+            (lambda: qkernels.mish(x, out=x[:, ::-1]), ValueError, "mish: out: "),
+            (lambda: qkernels.relu(x.reshape(-1)[1:], out=x.reshape(-1)[:-1]), ValueError, "relu: out: overlaps x without being the same array")):
+        with pytest.raises(error, match=message):
+            call()
+    assert_equal_bits(qkernels.prelu(np.int32([-2, 3]), np.int32([5])), np.int32([-10, 3]))
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), BF16])
+def test_16_bit_results_do_not_depend_on_position_or_history(dtype, monkeypatch):
+    """Few elements are computed, many are looked up: the same bits, at every offset, stride and thread, before and after there is a table."""
+    from qkernels import elementwise
+
+    every = EVERY.view(dtype)
+    for name, (call, _, _) in WIDE.items():
+        monkeypatch.setattr(elementwise, "_tables", {}, raising=False)
+        few = np.concatenate([call(every[i:i + 8191]) for i in range(0, 65536, 8191)][:2])  # too few for a table
+        whole = call(every)
+        assert_equal_bits(few, whole[:few.size], name)
+        shuffled = np.random.default_rng(1).permutation(np.concatenate([EVERY, EVERY[:1001]]))
+        for i in (0, 1, 3):
+            assert_equal_bits(call(shuffled[i:].view(dtype), threads=3), whole[shuffled[i:]], name)
+        strided = np.lib.stride_tricks.as_strided(shuffled.view(dtype), (33, 2001), (2 * 2001, 2)).T[::-1]
+        assert_equal_bits(call(strided, threads=2), whole[np.asarray(strided).view(np.uint16)], name)
+        own = every.copy()
+        assert call(own, out=own) is own
+        assert_equal_bits(own, whole, name)
 
 
 @pytest.mark.differential("swiglu", "quick_gelu", "bias_gelu", "fast_gelu", "contrib.gelu")
@@ -370,7 +495,7 @@ def test_float64_and_integers_through_numpy():
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda a: qkernels.exp(a.astype(np.int32)), TypeError, "exp: x: expected dtype float32 or float16 or bfloat16, got int32"),
+    (lambda a: qkernels.exp(a.astype(np.int32)), TypeError, "exp: x: expected dtype float32 or float16 or bfloat16 or float64, got int32"),
     (lambda a: qkernels.gelu(a, approximate="fast"), ValueError, "gelu: approximate: expected 'none' or 'tanh', got 'fast'"),
     (lambda a: qkernels.div(a, a.astype(np.float64)), TypeError, "div: b: expected dtype float32, got float64"),
     (lambda a: qkernels.div(a.astype(np.int32), a), TypeError, "div: b: expected dtype int32, got float32"),

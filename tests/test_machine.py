@@ -21,10 +21,9 @@ def test_bytes_and_operations_per_second(isa, threads):
     with qkernels.use_isa(isa):
         read = _machine.read_bandwidth(np.ones(4096 + 77, np.uint8), repeat=3, threads=threads, clock=ticking([0.5, 4, 2, 8]))
         assert read == 4096 / 2
-        operations = {"fma": 16, "dot": 64}
-        sums = {"scalar": 2, "avx2": 4, "avx512": 12}[isa]
-        for kind, each in operations.items():
-            assert _machine.peak_macs(kind, rounds=10, repeat=2, threads=threads, clock=ticking([1, 4, 2])) == threads * 10 * sums * each / 2
+        sums = {"scalar": 2, "avx2": 4, "avx512": 12, "amx": 12}[isa]
+        for kind, operations in {"fma": 16 * sums, "dot": 4 * 16 * 16 * 64 if isa == "amx" else 64 * sums}.items():
+            assert _machine.peak_macs(kind, rounds=10, repeat=2, threads=threads, clock=ticking([1, 4, 2])) == threads * 10 * operations / 2
 
 
 def test_arguments():

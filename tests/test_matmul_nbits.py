@@ -38,6 +38,23 @@ def problems(draw):
                 dtype=draw(float_dtypes), with_bias=draw(st.booleans()))
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("block_size", [16, 32, 64])
+@pytest.mark.parametrize("activations", ["int16", "int8"])
+@pytest.mark.parametrize("zeros", ["none", "packed", "float"])
+def test_many_rows_are_the_single_rows(bits, block_size, activations, zeros):
+    """More rows and more k than a tier works through at once: 128 rows and 1,024 k with tile registers, and every rest of 16 rows."""
+    n, k, m = 35, 2100, 128 + 16 + 15
+    b, scales, zero_points = weights(bits, n, k, bits, block_size, zeros)
+    w = qkernels.PackedNBits(b, scales, zero_points, K=k, N=n, bits=bits, block_size=block_size)
+    a, bias, residual = normal(1, (m, k)), normal(2, (n,)), normal(3, (m, n))
+    a[5] *= 1e30
+    single = np.concatenate([w(a[i:i + 1], bias=bias, residual=residual[i:i + 1], activations=activations) for i in range(m)])
+    for rows in (m, 16, 24, 31, 144):
+        y = one_result(lambda t: w(a[:rows], bias=bias, residual=residual[:rows], activations=activations, threads=t), threads=(1, 2))
+        assert_equal_bits(y, single[:rows], f"{rows} rows")
+
+
 @pytest.mark.differential("matmul_nbits", "PackedNBits")
 @given(p=problems(), activations=st.sampled_from(["f32", "int16", "int8"]))
 def test_against_specification_and_tiers(p, activations):

@@ -183,9 +183,9 @@ def test_contrib_table_is_of_the_installed_onnxruntime():
 
 # called with one and with two arrays
 UNARY = ("sigmoid silu swish neg sqrt exp log sin cos tanh erf reciprocal softplus gelu contrib.gelu quick_gelu fast_gelu log_softmax softmax identity shape size "
-         "transpose flatten abs bitwise_not ceil clip floor is_inf is_nan not_ relu round sign reduce_sum reduce_mean reduce_max argmax squeeze trilu PackedMatrix "
+         "transpose flatten abs bitwise_not ceil clip floor is_inf is_nan not_ relu round sign leaky_relu thresholded_relu elu celu selu softsign mish hard_sigmoid hard_swish reduce_sum reduce_mean reduce_max argmax squeeze trilu PackedMatrix "
          "PackedInt8Rows quantize_nbits PackedInt8Matrix dynamic_quantize_linear")
-BINARY = ("add sub mul div pow silu_mul swiglu and_ bitwise_and bitwise_or bitwise_xor equal greater greater_or_equal less less_or_equal max min mod or_ xor "
+BINARY = ("prelu add sub mul div pow silu_mul swiglu and_ bitwise_and bitwise_or bitwise_xor equal greater greater_or_equal less less_or_equal max min mod or_ xor "
           "cast_like")
 
 
@@ -224,7 +224,8 @@ def _accepted():
         "qlinear_matmul": lambda f, a: f(a, scale, a[0, 0], a.T, scale, a[0, 0], scale, a[0, 0]),
         "gather_block_quantized": lambda f, a: f(np.tile(a, 4), [0], np.ones((3, 2 if a.dtype == np.uint8 else 1), np.float32), block_size=16,
                                                  bits=8 if a.dtype == np.int8 else 4),
-        "pack_int4": lambda f, a: f(a), "unpack_int4": lambda f, a: f(q.pack_int4(a), (3, 4), a.dtype),
+        "linear_attention": lambda f, a: f(a[None], a[None], a[None], q_num_heads=2, kv_num_heads=2, update_rule="linear")[0],
+        "causal_conv_with_state": lambda f, a: f(a[None], a[:, None, :2])[0], "pack_int4": lambda f, a: f(a), "unpack_int4": lambda f, a: f(q.pack_int4(a), (3, 4), a.dtype),
     }
 
 

@@ -60,7 +60,7 @@ def test_use_isa_nests_and_restores():
 
 @pytest.mark.parametrize("name", ["sse2", "", None, 3, "AVX2", ["scalar"]])
 def test_use_isa_of_an_unknown_tier(name):
-    with pytest.raises(ValueError, match="use_isa: name: expected one of scalar, avx2, avx512, got"), qkernels.use_isa(name):
+    with pytest.raises(ValueError, match="use_isa: name: expected one of scalar, avx2, avx512, amx, got"), qkernels.use_isa(name):
         pass
 
 
@@ -75,12 +75,12 @@ def test_QKERNELS_ISA_is_a_ceiling():
 
 
 def test_QKERNELS_ISA_unknown_or_beyond_the_cpu():
-    assert failing_import(QKERNELS_ISA="sse9") == "ImportError: QKERNELS_ISA: expected one of scalar, avx2, avx512, got 'sse9'"
+    assert failing_import(QKERNELS_ISA="sse9") == "ImportError: QKERNELS_ISA: expected one of scalar, avx2, avx512, amx, got 'sse9'"
     with pytest.warns(RuntimeWarning, match="QKERNELS_ISA=avx512 is beyond this CPU, using avx2"):
         assert _runtime._ceiling("avx512", 1) == 1
     with pytest.warns(RuntimeWarning, match="QKERNELS_ISA=avx2 is beyond this CPU, using scalar"):
         assert _runtime._ceiling("avx2", 0) == 0
-    assert [_runtime._ceiling(name, 2) for name in ("", "scalar", "avx2", "avx512")] == [2, 0, 1, 2]
+    assert [_runtime._ceiling(name, 2) for name in ("", "scalar", "avx2", "avx512")] == [2, 0, 1, 2] and _runtime._ceiling("amx", 3) == 3
 
 
 # --- threads

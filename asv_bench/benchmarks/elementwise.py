@@ -85,6 +85,50 @@ class Functions(common.Compared):
         return onnxruntime_node("", function.capitalize(), dict(zip("ab", self.arrays(function, rows, dtype), strict=False)), opset=20, bound=True)
 
 
+class Activations(common.Compared):
+    """Activations of one operand, at a size for caches and one for memory."""
+
+    OPERATORS = {"abs": "Abs", "floor": "Floor", "ceil": "Ceil", "round": "Round", "sign": "Sign", "relu": "Relu", "clip": "Clip", "leaky_relu": "LeakyRelu",
+                 "thresholded_relu": "ThresholdedRelu", "prelu": "PRelu", "elu": "Elu", "celu": "Celu", "selu": "Selu", "softsign": "Softsign", "mish": "Mish",
+                 "hard_sigmoid": "HardSigmoid", "hard_swish": "HardSwish", "sigmoid": "Sigmoid", "swish": None, "exp": "Exp", "log": "Log", "tanh": "Tanh",
+                 "erf": "Erf", "gelu": "Gelu", "softplus": "Softplus", "sin": "Sin", "cos": "Cos", "sqrt": "Sqrt", "reciprocal": "Reciprocal", "neg": "Neg"}
+    TORCH = {"hard_sigmoid": "hardsigmoid", "hard_swish": "hardswish", "swish": "silu"}
+    kernels = ("abs", "floor", "ceil", "round", "sign", "relu", "clip", "leaky_relu", "thresholded_relu", "prelu", "elu", "celu", "selu", "softsign", "mish",
+               "hard_sigmoid", "hard_swish", "sigmoid", "swish", "exp", "log", "tanh", "erf", "gelu", "softplus", "sin", "cos", "sqrt", "reciprocal", "neg")
+    family = "elementwise"
+    params = [list(kernels), [1 << 10, 1 << 20, 1 << 26], list(DTYPES), common.Compared.THREADS, ["qkernels", "torch", "onnxruntime"]]
+    param_names = ["function", "elements", "dtype", "threads", "who"]
+
+    def arrays(self, function, elements, dtype):
+        x = normal(elements, dtype=dtype)
+        x = np.abs(x) if function in ("log", "sqrt") else x
+        ends = [np.asarray(v, x.dtype) for v in (-1, 1)]
+        return [x, *(ends if function == "clip" else [normal(1, dtype=dtype)] if function == "prelu" else [])]
+
+    def nbytes(self, function, elements, dtype):
+        return 2 * elements * np.dtype(DTYPES[dtype]).itemsize
+
+    def qkernels(self, function, elements, dtype):
+        arrays, run = self.arrays(function, elements, dtype), getattr(qkernels, function)
+        out = np.empty_like(arrays[0])
+        return lambda: run(*arrays, out=out)
+
+    def torch(self, function, elements, dtype):
+        torch = peer("torch")
+        x, *more = torch_tensors(*self.arrays(function, elements, dtype))
+        f = torch.nn.functional
+        own = {"clip": lambda x: torch.clamp(x, -1, 1), "thresholded_relu": lambda x: f.threshold(x, 1.0, 0.0), "prelu": lambda x: f.prelu(x, *more)}
+        name = self.TORCH.get(function, function)
+        run = own.get(function) or getattr(f, name, None) or getattr(torch, name)
+        return lambda: run(x)
+
+    def onnxruntime(self, function, elements, dtype):
+        if self.OPERATORS[function] is None:
+            raise NotImplementedError("no kernel of its own in ONNX Runtime")
+        inputs = dict(zip("xab", self.arrays(function, elements, dtype), strict=False))
+        return onnxruntime_node("", self.OPERATORS[function], inputs, opset=20, bound=True)
+
+
 class Gelu(common.Compared):
     """The GELU family of com.microsoft."""
 

@@ -85,7 +85,7 @@ def test_text_on_stdout_statistics_on_stderr():
     assert re.fullmatch(
         rf"prompt     {len(prompt)} tokens, TTFT \d+\.\d{{3}} s, \d+\.\d tok/s\n"
         rf"generated  {len(steps) - 1} tokens, TPOT \d+\.\d\d ms, \d+\.\d tok/s, ended by an end token\n"
-        r"machine    \d+ threads, (scalar|avx2|avx512), weights int4, activations int16, cache f16, peak memory \d+ MiB\n", done.stderr), done.stderr
+        r"machine    \d+ threads, (scalar|avx2|avx512|amx), weights int4, activations int16, cache f16, peak memory \d+ MiB\n", done.stderr), done.stderr
 
 
 def test_stdin_loses_one_newline(checkpoint):

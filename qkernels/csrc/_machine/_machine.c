@@ -1,6 +1,6 @@
 #include "_machine/_machine.h"
 
-static const qk_machine_table *const tables[QK_ISA_COUNT] = QK_TABLES(machine);
+static const qk_machine_table *const tables[QK_ISA_COUNT] = QK_TABLES_AMX(machine);
 
 int qk_machine_macs(int isa, int op) { return tables[isa]->macs[op]; }
 

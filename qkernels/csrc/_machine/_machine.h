@@ -10,8 +10,9 @@ enum { QK_READ_UNIT = 256 }; /* bytes */
 typedef struct {
     const uint8_t *x; /* QK_READ: (units, QK_READ_UNIT); else 64 bytes of operands */
     int64_t units;    /* QK_READ: units to read once; else rounds of the loop, for each thread */
-    int64_t ahead;    /* QK_READ: how many bytes ahead to prefetch, 0 for not; which is faster depends on CPU and tier */
-    int32_t *sink;    /* (threads, 16): what is computed must be stored, every lane, or compilers leave it out */
+    int64_t ahead; /* QK_READ: how many bytes ahead to prefetch, 0 for not, and whether past the outer caches: what is fastest depends on the CPU */
+    int past_caches;
+    int32_t *sink; /* (threads, 16): what is computed must be stored, every lane, or compilers leave it out */
 } qk_machine_args;
 
 /* units first..last-1; macs: multiply-accumulates of one unit, 0 for QK_READ */
@@ -21,7 +22,7 @@ typedef struct {
     int macs[QK_MACHINE_OPS];
 } qk_machine_table;
 
-QK_DECLARE_TABLES(qk_machine_table, machine);
+QK_DECLARE_TABLES_AMX(qk_machine_table, machine);
 
 int qk_machine_macs(int isa, int op);
 void qk_machine(int isa, int threads, int op, const qk_machine_args *args);

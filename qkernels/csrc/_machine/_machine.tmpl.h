@@ -9,7 +9,10 @@ static void QK_TIER(read)(const qk_machine_args *args, int64_t first, int64_t la
         if (args->ahead) {
             QK_UNROLL
             for (int i = 0; i < QK_READ_UNIT / 64; i++)
-                __builtin_prefetch(x + args->ahead + 64 * i, 0, 0);
+                if (args->past_caches)
+                    __builtin_prefetch(x + args->ahead + 64 * i, 0, 0);
+                else
+                    __builtin_prefetch(x + args->ahead + 64 * i, 0, 2);
         }
         QK_UNROLL
         for (int i = 0; i < QK_READ_UNIT / 64; i++)
@@ -35,6 +38,8 @@ static void QK_TIER(fma)(const qk_machine_args *args, int64_t first, int64_t las
     v16i_store(sink, v16_as_i(sums[0]));
 }
 
+#ifndef QK_DOT_MACS /* else the tier has its own */
+#define QK_DOT_MACS (64 * QK_SUMS)
 static void QK_TIER(dot)(const qk_machine_args *args, int64_t first, int64_t last, int32_t *sink)
 {
     v16i sums[QK_SUMS], a = v16i_load(args->x), b = a;
@@ -51,5 +56,6 @@ static void QK_TIER(dot)(const qk_machine_args *args, int64_t first, int64_t las
         sums[0] = v16i_add(sums[0], sums[i]);
     v16i_store(sink, sums[0]);
 }
+#endif
 
-const qk_machine_table QK_TIER(machine_kernels) = {{QK_TIER(read), QK_TIER(fma), QK_TIER(dot)}, {0, 16 * QK_SUMS, 64 * QK_SUMS}};
+const qk_machine_table QK_TIER(machine_kernels) = {{QK_TIER(read), QK_TIER(fma), QK_TIER(dot)}, {0, 16 * QK_SUMS, QK_DOT_MACS}};

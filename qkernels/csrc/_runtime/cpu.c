@@ -8,6 +8,20 @@
 
 #if QK_X86
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+/* Tiles are state that Linux gives to those who ask for it (since 5.16): ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA. */
+static int may_use_tiles(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+    return 0;
+#endif
+}
 
 static uint64_t read_xcr0(void)
 {
@@ -46,6 +60,8 @@ unsigned qk_cpu_features(void)
         found |= QK_HAS_AVX512;
     if (c & 1u << 11)
         found |= QK_HAS_AVX512_VNNI;
+    if ((d & 3u << 24) == 3u << 24 && (xcr0 & 0x60000) == 0x60000 && may_use_tiles()) /* AMX-TILE and AMX-INT8 */
+        found |= QK_HAS_AMX_INT8;
     if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         if (a & 1u << 5)
             found |= QK_HAS_AVX512_BF16;
@@ -62,7 +78,9 @@ int qk_best_isa(unsigned features)
 {
     const unsigned avx2 = QK_HAS_OS_YMM | QK_HAS_AVX2 | QK_HAS_FMA | QK_HAS_F16C;
     const unsigned avx512 = avx2 | QK_HAS_OS_ZMM | QK_HAS_AVX512 | QK_HAS_AVX512_VNNI;
-    return (features & avx512) == avx512 ? QK_AVX512 : (features & avx2) == avx2 ? QK_AVX2 : QK_SCALAR;
+    if ((features & avx512) == avx512)
+        return features & QK_HAS_AMX_INT8 ? QK_AMX : QK_AVX512;
+    return (features & avx2) == avx2 ? QK_AVX2 : QK_SCALAR;
 }
 
 int qk_openmp_max_threads(void)

@@ -12,7 +12,8 @@ enum qk_feature {
     QK_HAS_AVX512_BF16 = 64,
     QK_HAS_AVX_VNNI = 128,
     QK_HAS_OS_YMM = 256,
-    QK_HAS_OS_ZMM = 512
+    QK_HAS_OS_ZMM = 512,
+    QK_HAS_AMX_INT8 = 1024 /* and the operating system lets this process use it */
 };
 
 unsigned qk_cpu_features(void);     /* a set of qk_feature */

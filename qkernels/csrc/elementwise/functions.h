@@ -155,7 +155,76 @@ static QK_NOINLINE v16 QK_TIER(pow)(int dtype, v16 f, v16 g)
     return power;
 }
 
-static inline v16 QK_TIER(function)(int function, int dtype, v16 a, v16 b)
+/* e^x - 1 for x <= 0, or a little above */
+QK_FOLDED d16 QK_TIER(expm1)(d16 x)
+{
+    d16 power, q = d16_exp_reduced(d16_within(-700.0, 700.0, x), &power);
+    return d16_fma(q, power, d16_sub(power, d16_set1(1.0)));
+}
+
+/* x / (1 + |x|); 1 in size for an infinity, the limit */
+static QK_NOINLINE v16 QK_TIER(softsign)(int dtype, v16 f)
+{
+    d16 x = d16_within(-0x1p100, 0x1p100, d16_of(f));
+    return d16_finish(dtype, d16_div(x, d16_add(d16_set1(1.0), d16_abs(x))));
+}
+
+/* x, or scale (e^(x / divisor) - 1) below 0; times gain */
+static QK_NOINLINE v16 QK_TIER(elu)(int dtype, v16 f, double scale, double divisor, double gain)
+{
+    d16 x = d16_of(f), below = d16_mul(d16_set1(scale * gain), QK_TIER(expm1)(d16_div(x, d16_set1(divisor))));
+    return d16_finish(dtype, d16_select_lt(x, d16_zero(), below, d16_mul(d16_set1(gain), x)));
+}
+
+/* x tanh(ln(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); 0 for minus infinity, the limit */
+static QK_NOINLINE v16 QK_TIER(mish)(int dtype, v16 f)
+{
+    d16 x = d16_max(d16_set1(-300.0), d16_of(f)), two = d16_set1(2.0), e = d16_exp(d16_min(d16_set1(60.0), x)), n = d16_mul(e, d16_add(e, two));
+    return d16_finish(dtype, d16_mul(x, d16_div(n, d16_add(n, two))));
+}
+
+static QK_NOINLINE v16 QK_TIER(hard_sigmoid)(int dtype, v16 f, double alpha, double beta)
+{
+    return d16_finish(dtype, d16_within(0.0, 1.0, d16_fma(d16_set1(alpha), d16_of(f), d16_set1(beta))));
+}
+
+/* x min(max(x + 3, 0), 6) / 6; 0 for minus infinity, the limit */
+static QK_NOINLINE v16 QK_TIER(hard_swish)(int dtype, v16 f)
+{
+    d16 x = d16_max(d16_set1(-4.0), d16_of(f)), three = d16_add(x, d16_set1(3.0));
+    /* never 3 but for 0: half of a tiny x may be a tie */
+    three = d16_select_lt(x, d16_zero(), d16_min(d16_set1(3.0 - 0x1p-51), three), d16_max(d16_set1(3.0 + 0x1p-51), three));
+    return d16_finish(dtype, d16_div(d16_mul(x, d16_within(0.0, 6.0, three)), d16_set1(6.0)));
+}
+
+static QK_NOINLINE v16 QK_TIER(leaky_relu)(int dtype, v16 f, double alpha)
+{
+    d16 x = d16_of(f);
+    return d16_finish(dtype, d16_select_lt(x, d16_zero(), d16_mul(x, d16_set1(alpha)), x));
+}
+
+/* Functions of an operation or two, whose results need no rounding to a 16-bit type, or the one that storing does. */
+QK_FOLDED v16 QK_TIER(simple)(int function, v16 a, v16 b, float alpha, float beta)
+{
+    v16 zero = v16_zero(), one = v16_set1(1.0f), sign = v16i_as_f(v16i_and(v16_as_i(a), v16i_set1(INT32_MIN))), y;
+    switch (function) {
+    case QK_ABS: return v16_abs(a);
+    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a); /* a quotient of 11 bits each is never as near to a tie as float32 rounds */
+    case QK_ROUND: y = v16_round(a); break;
+    case QK_FLOOR: y = v16_round(a), y = v16_select(v16_lt(a, y), v16_sub(y, one), y); break;
+    case QK_CEIL: y = v16_round(a), y = v16_select(v16_lt(y, a), v16_add(y, one), y); break;
+    case QK_SIGN: return v16_select(v16_lt(zero, a), one, v16_select(v16_lt(a, zero), v16_neg(one), v16_select(v16_isnan(a), a, zero)));
+    case QK_RELU: return v16_select(v16_lt(zero, a), a, v16_select(v16_isnan(a), a, zero)); /* 0 for -0 */
+    case QK_CLIP:                                                                           /* the upper end wins where the ends cross; NaN stays */
+        y = v16_select(v16_lt(a, v16_set1(alpha)), v16_set1(alpha), a);
+        return v16_select(v16_lt(v16_set1(beta), y), v16_set1(beta), y);
+    case QK_THRESHOLDED_RELU: return v16_select(v16_lt(v16_set1(alpha), a), a, v16_select(v16_isnan(a), a, zero));
+    default: return v16_select(v16_lt(a, zero), v16_mul(a, b), a); /* QK_PRELU */
+    }
+    return v16i_as_f(v16i_or(v16_as_i(y), v16_as_i(sign))); /* a zero has the argument's sign */
+}
+
+static inline v16 QK_TIER(function)(int function, int dtype, v16 a, v16 b, float alpha, float beta)
 {
     switch (function) {
     case QK_GELU: return QK_TIER(gelu)(dtype, a);
@@ -167,19 +236,16 @@ static inline v16 QK_TIER(function)(int function, int dtype, v16 a, v16 b)
     case QK_LOG: return QK_TIER(log)(dtype, a);
     case QK_SOFTPLUS: return QK_TIER(softplus)(dtype, a);
     case QK_TANH: return QK_TIER(tanh)(dtype, a);
-    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a); /* a quotient of 11 bits each is never as near to a tie as float32 rounds */
     case QK_SIN: return QK_TIER(sine)(dtype, a, 0);
     case QK_COS: return QK_TIER(sine)(dtype, a, 1);
+    case QK_SOFTSIGN: return QK_TIER(softsign)(dtype, a);
+    case QK_ELU: return QK_TIER(elu)(dtype, a, alpha, 1.0, 1.0);
+    case QK_CELU: return QK_TIER(elu)(dtype, a, alpha, alpha, 1.0);
+    case QK_SELU: return QK_TIER(elu)(dtype, a, alpha, 1.0, beta);
+    case QK_MISH: return QK_TIER(mish)(dtype, a);
+    case QK_HARD_SIGMOID: return QK_TIER(hard_sigmoid)(dtype, a, alpha, beta);
+    case QK_HARD_SWISH: return QK_TIER(hard_swish)(dtype, a);
+    case QK_LEAKY_RELU: return QK_TIER(leaky_relu)(dtype, a, alpha);
     default: return QK_TIER(pow)(dtype, a, b);
-    }
-}
-
-/* for a 16-bit type: a few units of float32's last place off where there is such a form, and always where v16_is_near_tie decides what becomes of it */
-static inline v16 QK_TIER(quick_function)(int function, v16 a, v16 b)
-{
-    switch (function) {
-    case QK_EXP: return v16_exp(a);
-    case QK_TANH: return QK_TIER(quick_tanh)(a);
-    default: return QK_TIER(function)(function, QK_F32, a, b); /* which is little more than half a unit off */
     }
 }

@@ -11,11 +11,10 @@ static inline __attribute__((always_inline)) __m512i QK_TIER(dpbusd)(__m512i sum
     return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(four));
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *a, const int bits, const int digits,
-                                                                    const int split, const int rows, v16i *dots)
+/* The tile as operands of four k, for 16 columns. */
+static inline __attribute__((always_inline)) void QK_TIER(operands)(const uint8_t *tile, const int bits, __m512i *w)
 {
     const __m512i nibble = _mm512_set1_epi8(15), field = _mm512_set1_epi8(3);
-    __m512i w[8];
     if (bits == 2) {
         QK_UNROLL
         for (int g = 0; g < 8; g++)
@@ -32,6 +31,13 @@ static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_
         for (int g = 0; g < 8; g++)
             w[g] = _mm512_loadu_si512(tile + 64 * g);
     }
+}
+
+static inline __attribute__((always_inline)) void QK_TIER(tile_dot)(const uint8_t *tile, const int8_t *a, const int bits, const int digits,
+                                                                    const int split, const int rows, v16i *dots)
+{
+    __m512i w[8];
+    QK_TIER(operands)(tile, bits, w);
     QK_UNROLL
     for (int r = 0; r < rows; r++) {
         const int8_t *row = a + r * digits * QK_TILE, *last = row + (digits - 1) * QK_TILE;

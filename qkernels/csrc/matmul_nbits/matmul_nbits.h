@@ -46,6 +46,7 @@ typedef struct {
     void *y;              /* (m, n) of dtype */
     int dtype, activations;
     int64_t m;
+    int past_caches; /* the driver's: fetch weights ahead past the outer caches */
     qk_prologue prologue;
     char *scratch; /* qk_nbits_scratch bytes, aligned to 64 */
     float *rows;   /* with a prologue: qk_nbits_row_floats for each thread */
@@ -81,7 +82,7 @@ typedef struct {
     int (*quantize)(const qk_nbits *w, const qk_nbits_part *parts, int dtype, int rounding, int64_t g_first, int64_t g_last);
 } qk_nbits_table;
 
-QK_DECLARE_TABLES(qk_nbits_table, matmul_nbits);
+QK_DECLARE_TABLES_AMX(qk_nbits_table, matmul_nbits);
 
 /* Of a prologue's row, which begins at a cache line. */
 static inline int64_t qk_nbits_row_floats(int64_t k) { return (k + 15) / 16 * 16; }

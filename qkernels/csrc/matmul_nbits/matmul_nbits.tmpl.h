@@ -62,15 +62,18 @@ static inline __attribute__((always_inline)) void QK_TIER(add_part)(const qk_nbi
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits *w, const char *a, int64_t group, const int bits,
-                                                                        const int digits, const int split, const int count, v16 *y)
+static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk_nbits *w, int past_caches, const char *a, int64_t group,
+                                                                        const int bits, const int digits, const int split, const int count, v16 *y)
 {
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
     for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits, a += count * qk_nbits_record(digits, split)) {
         v16i dots[2 * QK_MAX_ROWS];
         QK_UNROLL
         for (int line = 0; line < bits; line++)
-            __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 0);
+            if (past_caches)
+                __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 0);
+            else
+                __builtin_prefetch(tile + QK_TIER(AHEAD) + 64 * line, 0, 2);
         QK_TIER(record) record = QK_TIER(record_at)(a, digits, split, count);
         QK_UNROLL
         for (int r = 0; r < count << split; r++)
@@ -82,21 +85,22 @@ static inline __attribute__((always_inline)) void QK_TIER(integer_rows)(const qk
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits *w, const char *values, int64_t group, const int bits,
-                                                                      const int count, v16 *y)
+/* `rows` of the `count` rows that lie together */
+static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_nbits *w, const float *values, int64_t group, const int bits,
+                                                                      const int count, const int rows, v16 *y)
 {
     int split = w->block_size == 16;
     const uint8_t *tile = w->tiles + group * w->k_tiles * (64 * bits);
     const v16i mask = v16i_set1((1 << bits) - 1);
     for (int64_t t = 0; t < w->k_tiles; t++, tile += 64 * bits) {
-        v16 sum[2][QK_MAX_ROWS];
+        v16 sum[2][QK_FLOAT_ROWS];
         int64_t at[2];
         for (int half = 0; half < 2; half++) {
             at[half] = QK_TIER(block_of)(w, group, split ? 2 * t + half : t);
             v16 zero = QK_TIER(block_zero)(w, at[half]);
-            const float *a = (const float *)values + t * count * QK_TILE + 16 * half;
+            const float *a = values + t * count * QK_TILE + 16 * half;
             QK_UNROLL
-            for (int r = 0; r < count; r++)
+            for (int r = 0; r < rows; r++)
                 sum[half][r] = v16_zero();
             for (int g = 0; g < 4; g++) {
                 v16i codes = v16i_load(tile + 64 * (bits == 2 ? half : bits == 4 ? g : 4 * half + g));
@@ -109,13 +113,13 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
                     v16 value = v16_sub(v16i_to_f(v16i_and(codes, mask)), zero);
                     codes = v16i_shr(codes, 8);
                     QK_UNROLL
-                    for (int r = 0; r < count; r++)
+                    for (int r = 0; r < rows; r++)
                         sum[half][r] = v16_fma(v16_set1(a[r * QK_TILE + 4 * g + i]), value, sum[half][r]);
                 }
             }
         }
         QK_UNROLL
-        for (int r = 0; r < count; r++)
+        for (int r = 0; r < rows; r++)
             if (split) {
                 y[r] = v16_fma(sum[0][r], QK_TIER(block_scale)(w, at[0]), y[r]);
                 y[r] = v16_fma(sum[1][r], QK_TIER(block_scale)(w, at[1]), y[r]);
@@ -124,25 +128,15 @@ static inline __attribute__((always_inline)) void QK_TIER(float_rows)(const qk_n
     }
 }
 
-static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, int64_t m, int64_t group, const int bits,
-                                                                     const int digits, const int split, const int count)
+/* Sums of `count` rows from row m on to the result. */
+static inline __attribute__((always_inline)) void QK_TIER(finish_rows)(const qk_nbits_args *args, int64_t m, int64_t group, const int count, v16 *y)
 {
-    const qk_nbits *w = args->w;
-    const char *a = args->scratch + m * w->k_tiles * qk_nbits_record(digits, split);
     int64_t column = group * QK_COLUMNS, size = qk_itemsize(args->dtype);
-    int columns = (int)qk_min(QK_COLUMNS, w->n - column);
-    v16 y[QK_MAX_ROWS];
-    QK_UNROLL
-    for (int r = 0; r < count; r++)
-        y[r] = v16_zero();
-    if (digits)
-        QK_TIER(integer_rows)(w, a, group, bits, digits, split, count, y);
-    else
-        QK_TIER(float_rows)(w, a, group, bits, count, y);
+    int columns = (int)qk_min(QK_COLUMNS, args->w->n - column);
     v16 bias = args->bias ? v16_load_as(args->dtype, (const char *)args->bias + column * size, columns) : v16_zero();
     QK_UNROLL
     for (int r = 0; r < count; r++) {
-        int64_t at = ((m + r) * w->n + column) * size;
+        int64_t at = ((m + r) * args->w->n + column) * size;
         if (args->bias)
             y[r] = v16_add(y[r], bias);
         if (args->residual)
@@ -151,28 +145,67 @@ static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nb
     }
 }
 
-/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 4, 2 and 1. */
-static inline int QK_TIER(rows_from)(int64_t left) { return left >= QK_MAX_ROWS ? QK_MAX_ROWS : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+static inline __attribute__((always_inline)) void QK_TIER(some_rows)(const qk_nbits_args *args, int64_t m, int64_t group, const int bits,
+                                                                     const int digits, const int split, const int count)
+{
+    const qk_nbits *w = args->w;
+    const char *a = args->scratch + m * w->k_tiles * qk_nbits_record(digits, split);
+    v16 y[QK_MAX_ROWS];
+    QK_UNROLL
+    for (int r = 0; r < count; r++)
+        y[r] = v16_zero();
+    if (digits)
+        QK_TIER(integer_rows)(w, args->past_caches, a, group, bits, digits, split, count, y);
+    else
+        for (int r = 0; r < count; r += QK_FLOAT_ROWS)
+            QK_TIER(float_rows)(w, (const float *)a + r * QK_TILE, group, bits, count, count < QK_FLOAT_ROWS ? count : QK_FLOAT_ROWS, y + r);
+    QK_TIER(finish_rows)(args, m, group, count, y);
+}
 
-/* Row counts and forms as constants of the compiler; QK_MAX_ROWS is the tier's. */
+/* The rows that are read together from row m on: QK_MAX_ROWS as long as there are as many left, then 8 if that is less, 4, 3, 2 and 1. */
+static inline int QK_TIER(rows_from)(int64_t left)
+{
+    return left >= QK_MAX_ROWS ? QK_MAX_ROWS : left >= 8 && QK_MAX_ROWS > 8 ? 8 : (int)qk_min(4, left);
+}
+
+#ifdef QK_TILES
+#include "matmul_nbits/tile_rows.h"
+#else
+/* Rows from the first on that tile registers multiply; the rest is left. */
+static inline int64_t QK_TIER(tile_rows)(const qk_nbits_args *args, int64_t g_first, int64_t g_last, const int bits, const int digits,
+                                         const int split)
+{
+    (void)args, (void)g_first, (void)g_last, (void)bits, (void)digits, (void)split;
+    return 0;
+}
+#endif
+
+/* Row counts and forms as constants of the compiler; QK_MAX_ROWS, 4, 8 or 16, is the tier's. */
+#define QK_ROWS(n, bits, digits, split) \
+    case n: \
+        for (int64_t group = g_first; group < g_last; group++) \
+            QK_TIER(some_rows)(args, m, group, bits, digits, split, n); \
+        break;
+#if QK_MAX_ROWS > 8
+#define QK_MANY_ROWS(bits, digits, split) QK_ROWS(8, bits, digits, split) QK_ROWS(16, bits, digits, split)
+#elif QK_MAX_ROWS > 4
+#define QK_MANY_ROWS(bits, digits, split) QK_ROWS(8, bits, digits, split)
+#else
+#define QK_MANY_ROWS(bits, digits, split)
+#endif
 #define QK_FORM(name, bits, digits, split) \
     static void QK_TIER(name)(const qk_nbits_args *args, int64_t g_first, int64_t g_last) \
     { \
-        int count = 0; \
-        for (int64_t m = 0; m < args->m; m += count) { \
+        int count; \
+        for (int64_t m = QK_TIER(tile_rows)(args, g_first, g_last, bits, digits, split); m < args->m; m += count) { \
             count = QK_TIER(rows_from)(args->m - m); \
-            if (count == QK_MAX_ROWS) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, QK_MAX_ROWS); \
-            else if (count == 4) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 4); \
-            else if (count == 2) \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 2); \
-            else \
-                for (int64_t group = g_first; group < g_last; group++) \
-                    QK_TIER(some_rows)(args, m, group, bits, digits, split, 1); \
+            switch (count) { \
+                QK_ROWS(1, bits, digits, split) \
+                QK_ROWS(2, bits, digits, split) \
+                QK_ROWS(3, bits, digits, split) \
+                QK_ROWS(4, bits, digits, split) \
+                QK_MANY_ROWS(bits, digits, split) \
+            } \
         } \
     }
 QK_FORM(q2_f32, 2, 0, 0)

@@ -1,7 +1,8 @@
 #include "simd/tiers.h"
 #if QK_X86
 #include "simd/avx2_begin.h"
-#define QK_MAX_ROWS 4
+#define QK_MAX_ROWS 8
+#define QK_FLOAT_ROWS 4
 #include "matmul_nbits/matmul_nbits.h"
 #include "matmul_nbits/dot_avx2.h"
 #include "matmul_nbits/matmul_nbits.tmpl.h"

@@ -19,6 +19,6 @@ static void QK_TIER(prologue_row)(const qk_prologue *p, int dtype, const char *x
     for (int64_t i = 0; i < k; i += 16) {
         int n = (int)qk_min(16, k - i);
         v16 gate = v16_load_as(dtype, x + i * size, n), up = v16_load_as(dtype, x + (k + i) * size, n);
-        v16_store_as(QK_F32, to + i, v16_mul(QK_TIER(silu)(QK_F32, 0, gate), up), n);
+        v16_store_as(QK_F32, to + i, v16_mul(QK_TIER(silu)(QK_F32, gate), up), n);
     }
 }

@@ -2,7 +2,7 @@
  *
  * sigmoid(x) = 1 / (1 + e^-x) with e^-x = 2^-n T (1 - q), so it is 2^n / (2^n + T - T q): a denominator that neither overflows nor loses small
  * results, for either sign of x. float32 carries the denominator as a pair of floats and mends the quotient by its remainder, so that little more than
- * its last rounding errs. The 16-bit types do without, for their rounding hides a few units; where it might not, the vector is computed again in double. */
+ * its last rounding errs. The 16-bit types go by way of double. */
 
 /* T = 2^-(j/16) and q from x = (n + j/16) ln 2 + r, |r| <= ln 2 / 32: q = 1 - e^-r, its polynomial off by 2^-29. n_j = n + j/16; power is 2^n, but
  * not below 2^-100. For x in [-200, 30], x_lo may be null. */
@@ -50,26 +50,6 @@ QK_FOLDED v16 QK_TIER(sigmoid_pair)(v16 x, const v16 *x_lo, float least, v16 *hi
     return inside;
 }
 
-/* 2^n / sigmoid(x), within a few units in the last place */
-QK_FOLDED v16 QK_TIER(sigmoid_inverse)(v16 x, v16 *n_j)
-{
-    v16 q, power, t;
-    v16i j;
-    t = QK_TIER(exp_parts)(v16_min(v16_set1(30.0f), v16_max(v16_set1(-120.0f), x)), NULL, &q, n_j, &power, &j);
-    return v16_add(power, v16_fnma(t, q, t));
-}
-
-/* tanh(x) within a few units in the last place: (2^n - T + T q) / (2^n + T - T q) for 2 |x|, where 2^n - T is exact */
-QK_FOLDED v16 QK_TIER(quick_tanh)(v16 x)
-{
-    v16 q, n_j, power, a = v16_abs(x);
-    v16i j;
-    v16 t = QK_TIER(exp_parts)(v16_min(v16_set1(30.0f), v16_add(a, a)), NULL, &q, &n_j, &power, &j);
-    v16 above = v16_add(v16_sub(power, t), v16_sub(v16_mul(t, q), QK_TIER(exp_parts_rest)(j)));
-    v16 y = v16_div(above, v16_add(power, v16_fnma(t, q, t)));
-    return v16i_as_f(v16i_or(v16_as_i(y), v16i_and(v16_as_i(x), v16i_set1(INT32_MIN))));
-}
-
 /* factor * sigmoid(z) by way of double, for 16-bit types. sigmoid is never 1/2 but for 0: half of a tiny factor may be a tie. */
 static v16 QK_TIER(sigmoid_in_double)(int dtype, v16 factor, d16 z)
 {
@@ -78,14 +58,9 @@ static v16 QK_TIER(sigmoid_in_double)(int dtype, v16 factor, d16 z)
     return d16_finish(dtype, d16_div(d16_of(factor), d16_add(one, e)));
 }
 
-/* quick: for a 16-bit type, a few units of float32's last place off */
-QK_FOLDED v16 QK_TIER(sigmoid)(int dtype, int quick, v16 x)
+QK_FOLDED v16 QK_TIER(sigmoid)(int dtype, v16 x)
 {
     v16 one = v16_set1(1.0f), hi, lo, n_j;
-    if (quick) {
-        v16 below = QK_TIER(sigmoid_inverse)(x, &n_j);
-        return v16_scale2_floor(v16_div(one, below), n_j);
-    }
     if (dtype != QK_F32)
         return QK_TIER(sigmoid_in_double)(dtype, one, d16_of(x));
     QK_TIER(sigmoid_pair)(x, NULL, -120.0f, &hi, &lo, &n_j);
@@ -93,13 +68,9 @@ QK_FOLDED v16 QK_TIER(sigmoid)(int dtype, int quick, v16 x)
 }
 
 /* x * sigmoid(x); below -120 it is 0, also the limit for minus infinity */
-QK_FOLDED v16 QK_TIER(silu)(int dtype, int quick, v16 x)
+QK_FOLDED v16 QK_TIER(silu)(int dtype, v16 x)
 {
     v16 hi, lo, n_j, f = v16_max(v16_set1(-120.0f), x);
-    if (quick) {
-        v16 below = QK_TIER(sigmoid_inverse)(x, &n_j);
-        return v16_scale2_floor(v16_div(f, below), n_j);
-    }
     if (dtype != QK_F32)
         return QK_TIER(sigmoid_in_double)(dtype, f, d16_of(f));
     v16 inside = QK_TIER(sigmoid_pair)(x, NULL, -120.0f, &hi, &lo, &n_j);
@@ -108,11 +79,11 @@ QK_FOLDED v16 QK_TIER(silu)(int dtype, int quick, v16 x)
 
 /* x * sigmoid(alpha x) for alpha that is not 0; 0 for the largest x from alpha x = -200 on. 2^n in two steps, of which one comes before the
  * product: for a large x, which would overflow, the large negative one, else the other. It is exact unless the result is 0 anyway. */
-QK_FOLDED v16 QK_TIER(swish)(int dtype, int quick, v16 x, float alpha)
+QK_FOLDED v16 QK_TIER(swish)(int dtype, v16 x, float alpha)
 {
     v16 z = v16_mul(v16_set1(alpha), x), z_lo = v16_fma(v16_set1(alpha), x, v16_neg(z)), hi, lo, n_j, largest = v16_set1(0x1.fffffep127f);
     v16 finite = v16_max(v16_neg(largest), v16_min(largest, x));
-    if (dtype != QK_F32 && !quick)
+    if (dtype != QK_F32)
         return QK_TIER(sigmoid_in_double)(dtype, finite, d16_mul(d16_set1(alpha), d16_of(x)));
     QK_TIER(sigmoid_pair)(z, &z_lo, -200.0f, &hi, &lo, &n_j);
     v16 n = v16_round(v16_sub(n_j, v16_set1(0.46875f))); /* floor */

@@ -1,23 +1,28 @@
 /* The ladder of instruction-set tiers, and how a family's tables hang on it.
  *
  * A family has one body, <family>.tmpl.h, compiled once per tier by a stub that opens a target region. Each compilation ends in a
- * constant table of function pointers named <family>_kernels_<tier>; QK_TABLES lists them in the order of enum qk_isa. */
+ * constant table of function pointers named <family>_kernels_<tier>; QK_TABLES lists them in the order of enum qk_isa. The tier amx is for families of
+ * integer products: QK_TABLES_AMX; the others run avx512's bodies there. */
 #ifndef QK_SIMD_TIERS_H
 #define QK_SIMD_TIERS_H
 
 #include <stdint.h>
 
-enum qk_isa { QK_SCALAR = 0, QK_AVX2 = 1, QK_AVX512 = 2, QK_ISA_COUNT = 3 };
+enum qk_isa { QK_SCALAR = 0, QK_AVX2 = 1, QK_AVX512 = 2, QK_AMX = 3, QK_ISA_COUNT = 4 };
 
 /* clang-format off */
 #if defined(__x86_64__)
 #define QK_X86 1
 #define QK_DECLARE_TABLES(type, family) extern const type family##_kernels_scalar, family##_kernels_avx2, family##_kernels_avx512
-#define QK_TABLES(family) {&family##_kernels_scalar, &family##_kernels_avx2, &family##_kernels_avx512}
+#define QK_TABLES(family) {&family##_kernels_scalar, &family##_kernels_avx2, &family##_kernels_avx512, &family##_kernels_avx512}
+#define QK_TABLES_AMX(family) {&family##_kernels_scalar, &family##_kernels_avx2, &family##_kernels_avx512, &family##_kernels_amx}
+#define QK_DECLARE_TABLES_AMX(type, family) QK_DECLARE_TABLES(type, family), family##_kernels_amx
 #else
 #define QK_X86 0
 #define QK_DECLARE_TABLES(type, family) extern const type family##_kernels_scalar
-#define QK_TABLES(family) {&family##_kernels_scalar, &family##_kernels_scalar, &family##_kernels_scalar}
+#define QK_TABLES(family) {&family##_kernels_scalar, &family##_kernels_scalar, &family##_kernels_scalar, &family##_kernels_scalar}
+#define QK_TABLES_AMX(family) QK_TABLES(family)
+#define QK_DECLARE_TABLES_AMX(type, family) QK_DECLARE_TABLES(type, family)
 #endif
 /* clang-format on */
 

@@ -178,13 +178,6 @@ static inline void v16_store_f16(uint16_t *p, v16 a)
     _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(a.hi, V16_NEAREST));
 }
 
-static inline int v16_f16_differ(v16 a, v16 b)
-{
-    __m128i lo = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.lo, V16_NEAREST), _mm256_cvtps_ph(b.lo, V16_NEAREST));
-    __m128i hi = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.hi, V16_NEAREST), _mm256_cvtps_ph(b.hi, V16_NEAREST));
-    return _mm_movemask_epi8(_mm_and_si128(lo, hi)) != 0xFFFF;
-}
-
 static inline float v16_reduce_add(v16 a)
 {
     __m256 b = _mm256_add_ps(a.lo, a.hi);

@@ -82,11 +82,6 @@ static inline void v16i_store_u8(void *p, v16i a) { _mm_storeu_si128((__m128i *)
 static inline v16 v16_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void v16_store_f16(uint16_t *p, v16 a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, V16_NEAREST)); }
 
-static inline int v16_f16_differ(v16 a, v16 b)
-{
-    return _mm256_cmpneq_epi16_mask(_mm512_cvtps_ph(a, V16_NEAREST), _mm512_cvtps_ph(b, V16_NEAREST)) != 0;
-}
-
 static inline float v16_reduce_add(v16 a)
 {
     __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

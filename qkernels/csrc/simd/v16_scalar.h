@@ -138,14 +138,6 @@ static inline uint16_t v16_f32_to_f16_(float f)
 static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = qk_f16_to_f32(p[l]); return r; }
 static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
 
-/* 1 if a lane of a and of b differ as float16 */
-static inline int v16_f16_differ(v16 a, v16 b)
-{
-    int differ = 0;
-    V16_EACH differ |= v16_f32_to_f16_(a.f[l]) != v16_f32_to_f16_(b.f[l]);
-    return differ;
-}
-
 static inline float v16_reduce_add(v16 a)
 {
     for (int h = 8; h; h >>= 1)
