@@ -539,8 +539,13 @@ cdef cnp.ndarray _present_of(object out, cnp.ndarray past, tuple shape, cnp.ndar
 
 cdef tuple _table_blocks(object row_indices, object col_indices, int64_t heads, int64_t block, int64_t first, int64_t last, str func):
     """(layouts, blocks, blocks) bytes that say which blocks of keys the rows [first, last) of blocks see: the dense form of compressed rows."""
-    cdef cnp.ndarray rows = _arrays.int_input(row_indices, func, "block_row_indices"), columns = _arrays.int_input(col_indices, func, "block_col_indices")
-    cdef int64_t layouts, count
+    cdef cnp.ndarray rows = _arrays.int_input(row_indices, func, "block_row_indices"), dense
+    cdef cnp.ndarray columns = _arrays.int_input(col_indices, func, "block_col_indices")
+    cdef int64_t layouts, count, layout, row, i
+    cdef const int64_t *r
+    cdef const int64_t *c
+    cdef uint8_t *seen
+    cdef bint good
     if rows.ndim != 2 or rows.shape[1] < 2 or not rows.shape[0] or heads % rows.shape[0]:
         raise ValueError(f"{func}: block_row_indices: expected shape (layouts, blocks + 1) of a number of layouts that divides num_heads {heads}, "
                          f"got {_arrays.shape_of(rows)}")
@@ -549,16 +554,22 @@ cdef tuple _table_blocks(object row_indices, object col_indices, int64_t heads, 
         raise ValueError(f"{func}: block_col_indices: expected shape ({layouts}, n), got {_arrays.shape_of(columns)}")
     if last > count:
         raise ValueError(f"{func}: block_row_indices: expected at least {last} blocks of {block} for total_sequence_length, got {count}")
-    ends = <object>rows
-    if ends[:, 0].any() or (np.diff(ends) < 0).any() or (ends[:, count] > columns.shape[1]).any():
-        raise ValueError(f"{func}: block_row_indices: expected from 0 to at most {columns.shape[1]}, not decreasing")
-    dense = np.zeros((layouts, count, count), np.uint8)
+    r, dense = <const int64_t *>cnp.PyArray_DATA(rows), np.zeros((layouts, count, count), np.uint8)
+    seen = <uint8_t *>cnp.PyArray_DATA(dense)
     for layout in range(layouts):
-        begin = ends[layout, first]
-        seen = (<object>columns)[layout, begin:ends[layout, last]]
-        if seen.size and not 0 <= seen.min() <= seen.max() < count:
-            raise IndexError(f"{func}: block_col_indices: expected 0 to {count - 1}, got {seen.min()} to {seen.max()}")
-        dense[layout, np.repeat(np.arange(first, last), np.diff(ends[layout, first:last + 1])), seen] = 1
+        c = <const int64_t *>cnp.PyArray_DATA(columns) + layout * columns.shape[1]
+        good = r[0] == 0 and r[count] <= columns.shape[1]
+        for row in range(count):
+            good = good and r[row] <= r[row + 1]
+        if not good:
+            raise ValueError(f"{func}: block_row_indices: expected from 0 to at most {columns.shape[1]}, not decreasing")
+        for row in range(first, last):
+            for i in range(r[row], r[row + 1]):
+                if not 0 <= c[i] < count:
+                    raise IndexError(f"{func}: block_col_indices: expected 0 to {count - 1}, got {c[i]}")
+                seen[row * count + c[i]] = 1
+        r += count + 1
+        seen += count * count
     return dense, count
 
 
@@ -706,11 +717,11 @@ def sparse_attention(query, key=None, value=None, past_key=None, past_value=None
     args.heads, args.kv_heads, args.keys, args.d, args.dv, args.causal = heads, kv_heads, total, d, d, 1
     args.pasts, args.ends = <const int64_t *>cnp.PyArray_DATA(pasts), <const int64_t *>cnp.PyArray_DATA(lengths)
     args.counts = <const int64_t *>cnp.PyArray_DATA(counts)
-    _place(&args, (<object>q).transpose(0, 2, 1, 3), keys, values)
-    k, v = (<object>k).transpose(0, 2, 1, 3), (<object>v).transpose(0, 2, 1, 3)
+    _place(&args, cnp.PyArray_SwapAxes(q, 1, 2), keys, values)
+    k, v = cnp.PyArray_SwapAxes(k, 1, 2), cnp.PyArray_SwapAxes(v, 1, 2)
     args.new_k, args.new_k_batch, args.new_k_head, args.new_k_row = cnp.PyArray_DATA(k), _step(k, 0), _step(k, 1), _step(k, 2)
     args.new_v, args.new_v_batch, args.new_v_head, args.new_v_row = cnp.PyArray_DATA(v), _step(v, 0), _step(v, 1), _step(v, 2)
-    _place_result(&args, (<object>y).reshape(args.batch, args.rows, heads, d).transpose(0, 2, 1, 3))
+    _place_result(&args, _heads(y, heads, func, "out", "num_heads"))
     _run(&args, n, True)
     return _arrays.pick(results, outputs)
 
