@@ -30,8 +30,8 @@ cdef extern from "elementwise/elementwise.h" nogil:
 
 # elements for which starting a second thread pays
 cdef enum:
-    GRAIN = 1 << 16
-    GRAIN_IN_DOUBLE = 1 << 13
+    GRAIN = 1 << 15
+    GRAIN_POW = 1 << 13
 
 
 cdef cnp.ndarray _input(object x, int allowed, str func, str arg):
@@ -90,11 +90,6 @@ cdef int _check_out(cnp.ndarray y, cnp.ndarray a, str func, str arg) except -1:
     return 0
 
 
-cdef bint _in_double(int op, int code) noexcept:
-    """Is it computed in double arithmetic, beside which memory is nothing? 16-bit types have tables."""
-    return op == QK_POW or code != _arrays.F32 and (op == QK_BIAS_GELU or op == QK_BIAS_GELU_TANH)
-
-
 cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, object out, object threads, str func, str a_name, str b_name,
                       float alpha=0, float beta=0):
     cdef int code = _arrays.dtype_code(a), n = _arrays.num_threads(threads, func)
@@ -108,7 +103,7 @@ cdef cnp.ndarray _run(int op, cnp.ndarray a, cnp.ndarray b, tuple shape, object 
         _collapse(&args, a, b, y)
         args.a, args.b, args.y = cnp.PyArray_BYTES(a), cnp.PyArray_BYTES(b), cnp.PyArray_BYTES(y)
         args.op, args.dtype, args.alpha, args.beta = op, code, alpha, beta
-        n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN_IN_DOUBLE if _in_double(op, code) else GRAIN)
+        n = _arrays.worth(n, cnp.PyArray_SIZE(y), GRAIN_POW if op == QK_POW else GRAIN)
         with nogil:
             qk_elementwise(_runtime.isa(), n, &args)
     return y

@@ -27,10 +27,10 @@ enum qk_elementwise_op {
     QK_CLIP,             /* to [alpha, beta] */
     QK_THRESHOLDED_RELU, /* a <= alpha ? 0 : a */
     QK_LEAKY_RELU,       /* a < 0 ? alpha a : a */
+    QK_RECIPROCAL,
     /* of one, functions */
     QK_FUNCTIONS,
     QK_SQRT = QK_FUNCTIONS,
-    QK_RECIPROCAL,
     QK_HARD_SIGMOID, /* alpha a + beta within 0 and 1 */
     QK_HARD_SWISH,
     QK_SOFTSIGN,
@@ -59,6 +59,7 @@ typedef struct {
     int op, dtype, axes;
     float alpha, beta;     /* 0 where op has no use for them */
     const uint16_t *table; /* set by the driver: the result of every code, or NULL */
+    int stream;            /* set by the driver: y is one row and larger than caches */
     int64_t shape[64], a_step[64], b_step[64];
 } qk_elementwise_args;
 

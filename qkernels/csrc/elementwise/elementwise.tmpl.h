@@ -7,16 +7,23 @@
 #include "elementwise/functions_f32.h"
 
 /* a 16-bit result of op is a number of the type as soon as it is one of float32: nothing is left to round */
-QK_FOLDED int QK_TIER(is_exact)(int op) { return QK_SIGN <= op && op <= QK_THRESHOLDED_RELU; }
+QK_FOLDED int QK_TIER(is_exact)(int op) { return QK_SIGN <= op && op <= QK_LEAKY_RELU; }
 
-/* alpha a for float16, so that rounding it once more gives what rounding the exact product would: of the two float32 around it the odd one */
-QK_FOLDED v16 QK_TIER(odd_product)(v16 alpha, v16 a)
+/* alpha a rounded once, to a 16-bit type: beside 1.5 times a power of two the last place is the type's at the product's magnitude. Where that power is no float32,
+ * the product is made 2^-40 as large. */
+QK_FOLDED v16 QK_TIER(product_as)(int dtype, v16 alpha, v16 a)
 {
-    v16 p = v16_mul(alpha, a), beyond = v16_fnma(alpha, a, p);                                                  /* p is beyond the product by this */
-    v16i u = v16_as_i(p), one = v16i_set1(1), step = v16i_or(v16i_sra(v16i_xor(v16_as_i(beyond), u), 31), one); /* away from 0 by -1, else 1 */
-    v16 odd = v16i_as_f(v16i_sub(u, v16i_and(step, v16i_sub(v16i_and(u, one), one))));
-    odd = v16_select(v16_eq(beyond, v16_zero()), p, odd);
-    return v16_select(v16_lt(v16_abs(p), v16_set1(0x1p20f)), odd, p); /* infinite in float16 */
+    v16 large = v16_set1(0x1p100f), least = v16_set1(dtype == QK_F16 ? 0x1p-14f : 0x1p-126f), p = v16_mul(alpha, a), scale = v16_set1(1.0f);
+    if (dtype == QK_BF16) {
+        m16 is_large = v16_lt(large, v16_abs(p));
+        scale = v16_select(is_large, v16_set1(0x1p40f), scale);
+        a = v16_select(is_large, v16_mul(a, v16_set1(0x1p-40f)), a);
+        p = v16_mul(alpha, a);
+    }
+    v16i binade = v16i_max(v16_as_i(least), v16i_min(v16i_and(v16_as_i(p), v16_as_i(v16_set1(INFINITY))), v16_as_i(large)));
+    v16 c = v16i_as_f(v16i_add(binade, v16i_set1(((dtype == QK_F16 ? 13 : 16) << 23) + 0x400000))), y = v16_sub(v16_fma(alpha, a, c), c);
+    y = v16i_as_f(v16i_or(v16_as_i(y), v16i_and(v16_as_i(p), v16i_set1(INT32_MIN))));
+    return v16_mul(y, scale);
 }
 
 QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float alpha, float beta)
@@ -42,11 +49,16 @@ QK_FOLDED v16 QK_TIER(elementwise_value)(int op, int dtype, v16 a, v16 b, float 
     case QK_ROUND: return v16_round(a);
     case QK_CLIP: return v16_min(v16_set1(beta), v16_max(v16_set1(alpha), a));
     case QK_THRESHOLDED_RELU: return v16_select(v16_lt(v16_set1(alpha), a), a, v16_select(v16_isnan(a), a, zero));
-    case QK_LEAKY_RELU:
-        if (dtype == QK_F16)
-            return v16_select(v16_lt(a, zero), QK_TIER(odd_product)(v16_set1(alpha), a), a);
-        if (dtype == QK_F32)
-            return v16_select(v16_lt(a, zero), v16_mul(v16_set1(alpha), a), a);
+    case QK_RECIPROCAL: return v16_div(one, a); /* a quotient of 11 bits each is never as near to a tie as float32 rounds */
+    case QK_BIAS_GELU:
+    case QK_BIAS_GELU_TANH:
+        if (dtype != QK_F32)
+            return QK_TIER(bias_gelu)(op, dtype, a, b);
+        break;
+    case QK_LEAKY_RELU: {
+        v16 product = dtype == QK_F32 ? v16_mul(v16_set1(alpha), a) : QK_TIER(product_as)(dtype, v16_set1(alpha), a);
+        return v16_select(v16_lt(a, zero), product, a);
+    }
     }
     return dtype == QK_F32 ? QK_TIER(function)(op, a, b, alpha, beta) : QK_TIER(exact_function)(op, dtype, a, b, alpha, beta);
 }
@@ -150,7 +162,7 @@ static void QK_TIER(table_row)(char *y, const char *a, int64_t a_step, int64_t n
 }
 
 /* elements first..last-1 of y in C order */
-static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, int64_t last)
+static void QK_TIER(elementwise_rows)(const qk_elementwise_args *e, int64_t first, int64_t last)
 {
     int inner = e->axes - 1;
     int64_t length = e->shape[inner], size = qk_itemsize(e->dtype), n;
@@ -181,12 +193,11 @@ static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, in
             /* clang-format off */
             ROWS(QK_ADD) ROWS(QK_SUB) ROWS(QK_MUL) ROWS(QK_DIV) ROWS(QK_PRELU) ROWS(QK_SILU_MUL) ROWS(QK_SWISH_MUL)
             ROW_AND_CODES(QK_NEG) ROW_AND_CODES(QK_ABS) ROW_AND_CODES(QK_RELU) ROW_AND_CODES(QK_SIGN)
-            ROWS(QK_FLOOR) ROWS(QK_CEIL) ROWS(QK_ROUND) ROWS(QK_CLIP) ROWS(QK_THRESHOLDED_RELU) ROW(QK_LEAKY_RELU, QK_F32) ROW(QK_LEAKY_RELU, QK_F16)
-            ROW(QK_BIAS_GELU, QK_F32) ROW(QK_BIAS_GELU_TANH, QK_F32) ROW(QK_POW, QK_F32)
-            ROW(QK_SQRT, QK_F32) ROW(QK_RECIPROCAL, QK_F32) ROW(QK_HARD_SIGMOID, QK_F32) ROW(QK_HARD_SWISH, QK_F32) ROW(QK_SOFTSIGN, QK_F32)
-            ROW(QK_SIGMOID, QK_F32) ROW(QK_SILU, QK_F32) ROW(QK_SWISH, QK_F32) ROW(QK_GELU, QK_F32) ROW(QK_GELU_TANH, QK_F32) ROW(QK_ERF, QK_F32)
-            ROW(QK_EXP, QK_F32) ROW(QK_LOG, QK_F32) ROW(QK_SOFTPLUS, QK_F32) ROW(QK_MISH, QK_F32) ROW(QK_TANH, QK_F32) ROW(QK_SIN, QK_F32) ROW(QK_COS, QK_F32)
-            ROW(QK_ELU, QK_F32) ROW(QK_CELU, QK_F32) ROW(QK_SELU, QK_F32)
+            ROWS(QK_FLOOR) ROWS(QK_CEIL) ROWS(QK_ROUND) ROWS(QK_CLIP) ROWS(QK_THRESHOLDED_RELU) ROWS(QK_LEAKY_RELU)
+            ROWS(QK_RECIPROCAL) ROWS(QK_BIAS_GELU) ROWS(QK_BIAS_GELU_TANH) ROW(QK_POW, QK_F32) ROW(QK_SQRT, QK_F32) ROW(QK_HARD_SIGMOID, QK_F32)
+            ROW(QK_HARD_SWISH, QK_F32) ROW(QK_SOFTSIGN, QK_F32) ROW(QK_SIGMOID, QK_F32) ROW(QK_SILU, QK_F32) ROW(QK_SWISH, QK_F32) ROW(QK_GELU, QK_F32)
+            ROW(QK_GELU_TANH, QK_F32) ROW(QK_ERF, QK_F32) ROW(QK_EXP, QK_F32) ROW(QK_LOG, QK_F32) ROW(QK_SOFTPLUS, QK_F32) ROW(QK_MISH, QK_F32)
+            ROW(QK_TANH, QK_F32) ROW(QK_SIN, QK_F32) ROW(QK_COS, QK_F32) ROW(QK_ELU, QK_F32) ROW(QK_CELU, QK_F32) ROW(QK_SELU, QK_F32)
                 /* clang-format on */
                 default : /* a function of a 16-bit type */
                           if (e->dtype == QK_F16)
@@ -198,6 +209,32 @@ static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, in
 #undef CODES
 #undef ROW
     }
+}
+
+/* The same by pieces that go past the caches: y's lines are not read before they are written, and a's next piece is fetched while one is on its way. */
+static void QK_TIER(elementwise_stream)(const qk_elementwise_args *e, int64_t first, int64_t last)
+{
+    _Alignas(64) char piece[1 << 14];
+    int64_t size = qk_itemsize(e->dtype), n = (int64_t)sizeof piece / size;
+    int64_t head = qk_min(last, first + (-(intptr_t)(e->y + first * size) & 63) / size);
+    qk_elementwise_args part = *e;
+    QK_TIER(elementwise_rows)(e, first, head);
+    for (; head + n <= last; head += n) {
+        const char *next = e->a + (head + n) * size;
+        part.y = piece - head * size;
+        QK_TIER(elementwise_rows)(&part, head, head + n);
+        for (int64_t i = 0; i < (int64_t)sizeof piece; i += 64) {
+            __builtin_prefetch(next + i);
+            v16i_stream(e->y + head * size + i, v16i_load(piece + i));
+        }
+    }
+    v16i_stream_end();
+    QK_TIER(elementwise_rows)(e, head, last);
+}
+
+static void QK_TIER(elementwise)(const qk_elementwise_args *e, int64_t first, int64_t last)
+{
+    (e->stream ? QK_TIER(elementwise_stream) : QK_TIER(elementwise_rows))(e, first, last);
 }
 
 const qk_elementwise_table QK_TIER(elementwise_kernels) = {QK_TIER(elementwise)};

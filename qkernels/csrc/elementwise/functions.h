@@ -202,9 +202,7 @@ static QK_NOINLINE v16 QK_TIER(exact_function)(int op, int dtype, v16 a, v16 b, 
 {
     d16 one = d16_set1(1.0);
     switch (op) {
-    case QK_LEAKY_RELU: return d16_finish(dtype, d16_select_lt(d16_of(a), d16_zero(), d16_mul(d16_set1(alpha), d16_of(a)), d16_of(a)));
-    case QK_SQRT: return v16_sqrt(a); /* of 11 bits, as a quotient of 11 bits each, is never as near to a tie as float32 rounds */
-    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a);
+    case QK_SQRT: return v16_sqrt(a); /* of 11 bits it is never as near to a tie as float32 rounds */
     case QK_HARD_SIGMOID: return QK_TIER(hard_sigmoid)(dtype, a, alpha, beta);
     case QK_HARD_SWISH: return QK_TIER(hard_swish)(dtype, a);
     case QK_SOFTSIGN: return QK_TIER(softsign)(dtype, a);

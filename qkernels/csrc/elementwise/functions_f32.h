@@ -158,17 +158,21 @@ QK_FOLDED v16 QK_TIER(erf_f32)(v16 x)
     return QK_TIER(odd_function)(table, 5, 0x1.fffffep1f, x);
 }
 
-/* x - x t for x >= 0 and x t below, t(|x|) = c + p d being the tail of a distribution, which beyond the table is nothing to x. Lanes that far below 0 come from double. */
-QK_FOLDED v16 QK_TIER(gelu_f32)(int op, const float (*table)[32], int rows, float per, v16 x)
+/* x - x t for x >= 0 and x t below, t(|x|) = c + p d being the tail of a distribution, which beyond the table is nothing to x. Lanes that far below 0 come from double. x_lo,
+ * added to x, may be null. */
+QK_FOLDED v16 QK_TIER(gelu_f32)(int op, const float (*table)[32], int rows, float per, v16 x, const v16 *x_lo)
 {
-    v16 most = v16_set1(31.49f / per), c, d, p = QK_TIER(pieces)(table, rows, 0.0f, per, v16_min(most, v16_abs(x)), NULL, &c, &d);
+    v16 most = v16_set1(31.49f / per), a_lo, c, d, p;
+    if (x_lo)
+        a_lo = v16i_as_f(v16i_xor(v16_as_i(*x_lo), v16i_and(v16_as_i(x), v16i_set1(INT32_MIN))));
+    p = QK_TIER(pieces)(table, rows, 0.0f, per, v16_min(most, v16_abs(x)), x_lo ? &a_lo : NULL, &c, &d);
     v16 below = QK_TIER(times_pieces)(x, c, p, d), above = v16_fnma(x, v16_fma(p, d, c), x);
     v16 y = v16_select(v16_lt(v16_zero(), x), v16_select(v16_lt(most, x), x, above), below);
     m16 usual = v16_lt(v16_neg(most), x);
     return m16_bits(usual) == 0xFFFF ? y : v16_select(usual, y, QK_TIER(exact_function)(op, QK_F32, x, x, 0.0f, 0.0f));
 }
 
-QK_FOLDED v16 QK_TIER(gelu_erf_f32)(v16 x)
+QK_FOLDED v16 QK_TIER(gelu_erf_f32)(v16 x, const v16 *x_lo)
 {
     static const float table[8][32] = {
         {0x0.0p+0f,      0x1.677eeap-3f, 0x1.67cf38p-2f, 0x1.0e2f42p-1f, 0x1.682ac2p-1f, 0x1.c1e6b2p-1f, 0x1.0dfb82p+0f, 0x1.3b17c6p+0f,
@@ -206,10 +210,10 @@ QK_FOLDED v16 QK_TIER(gelu_erf_f32)(v16 x)
          -0x1.0a4a3ep-15f, 0x1.b11d52p-14f, 0x1.7f1eaep-13f, 0x1.9a3b6p-13f,   0x1.74adep-13f,   0x1.2e4ff6p-13f, 0x1.c27746p-14f,  0x1.38f0f6p-14f,
          0x1.98d0fep-15f,  0x1.f9ac1ep-16f, 0x1.2957dap-16f, 0x1.4d7eaep-17f,  0x1.659e58p-18f,  0x1.6f3132p-19f, 0x1.69abc8p-20f,  0x1.560c68p-21f},
     };
-    return QK_TIER(gelu_f32)(QK_GELU, table, 8, 5.6875f, x);
+    return QK_TIER(gelu_f32)(QK_GELU, table, 8, 5.6875f, x, x_lo);
 }
 
-QK_FOLDED v16 QK_TIER(gelu_tanh_f32)(v16 x)
+QK_FOLDED v16 QK_TIER(gelu_tanh_f32)(v16 x, const v16 *x_lo)
 {
     static const float table[8][32] = {
         {0x0.0p+0f,      0x1.47573p-3f,  0x1.4720cp-2f,  0x1.eb9c26p-2f, 0x1.477f6ap-1f, 0x1.99705ap-1f, 0x1.ebfe8cp-1f, 0x1.1ebcb2p+0f,
@@ -249,7 +253,7 @@ QK_FOLDED v16 QK_TIER(gelu_tanh_f32)(v16 x)
          0x1.78094ep-13f,  0x1.6cefeap-13f, 0x1.40cb42p-13f,  0x1.03377ep-13f,  0x1.8340d4p-14f,  0x1.0d598ap-14f,  0x1.5dc2ap-15f,
          0x1.a8846p-16f,   0x1.e201dep-17f, 0x1.000656p-17f,  0x1.fcd41cp-19f},
     };
-    return QK_TIER(gelu_f32)(QK_GELU_TANH, table, 8, 6.25f, x);
+    return QK_TIER(gelu_f32)(QK_GELU_TANH, table, 8, 6.25f, x, x_lo);
 }
 
 QK_FOLDED v16 QK_TIER(softplus_f32)(v16 x)
@@ -369,7 +373,6 @@ QK_FOLDED v16 QK_TIER(function)(int op, v16 a, v16 b, float alpha, float beta)
 {
     switch (op) {
     case QK_SQRT: return v16_sqrt(a);
-    case QK_RECIPROCAL: return v16_div(v16_set1(1.0f), a);
     case QK_HARD_SIGMOID: return v16_min(v16_set1(1.0f), v16_max(v16_zero(), v16_fma(v16_set1(alpha), a, v16_set1(beta))));
     case QK_SIGMOID: return QK_TIER(sigmoid)(a);
     case QK_SILU: return QK_TIER(silu)(a);
@@ -380,10 +383,10 @@ QK_FOLDED v16 QK_TIER(function)(int op, v16 a, v16 b, float alpha, float beta)
     case QK_TANH: return QK_TIER(tanh_f32)(a);
     case QK_SIN: return QK_TIER(sine_f32)(a, 0);
     case QK_COS: return QK_TIER(sine_f32)(a, 1);
-    case QK_GELU: return QK_TIER(gelu_erf_f32)(a);
-    case QK_GELU_TANH: return QK_TIER(gelu_tanh_f32)(a);
-    case QK_BIAS_GELU: return QK_TIER(gelu_erf_f32)(v16_add(a, b));
-    case QK_BIAS_GELU_TANH: return QK_TIER(gelu_tanh_f32)(v16_add(a, b));
+    case QK_GELU: return QK_TIER(gelu_erf_f32)(a, NULL);
+    case QK_GELU_TANH: return QK_TIER(gelu_tanh_f32)(a, NULL);
+    case QK_BIAS_GELU: return QK_TIER(gelu_erf_f32)(v16_add(a, b), NULL);
+    case QK_BIAS_GELU_TANH: return QK_TIER(gelu_tanh_f32)(v16_add(a, b), NULL);
     case QK_SOFTPLUS: return QK_TIER(softplus_f32)(a);
     case QK_MISH: return QK_TIER(mish_f32)(a);
     case QK_SOFTSIGN: return QK_TIER(softsign_f32)(a);
@@ -402,4 +405,12 @@ QK_FOLDED v16 QK_TIER(function)(int op, v16 a, v16 b, float alpha, float beta)
     default: break;
     }
     return QK_TIER(exact_function)(op, QK_F32, a, b, alpha, beta);
+}
+
+/* QK_BIAS_GELU or QK_BIAS_GELU_TANH of a 16-bit type: the float32 form of the exact sum, and where that might be rounded wrongly the exact form */
+QK_FOLDED v16 QK_TIER(bias_gelu)(int op, int dtype, v16 a, v16 b)
+{
+    v16 sum = v16_add(a, b), part = v16_sub(sum, a), lo = v16_add(v16_sub(a, v16_sub(sum, part)), v16_sub(b, part));
+    v16 y = op == QK_BIAS_GELU ? QK_TIER(gelu_erf_f32)(sum, &lo) : QK_TIER(gelu_tanh_f32)(sum, &lo);
+    return v16_is_near_tie(dtype, y) ? QK_TIER(exact_function)(op, dtype, a, b, 0.0f, 0.0f) : y;
 }

@@ -76,7 +76,7 @@ static uint16_t *make(qk_elementwise_run *run, const qk_elementwise_args *args)
 /* The table for a call on n elements, or NULL where the function has none or it does not pay yet: making one costs what 65,536 elements cost. */
 const uint16_t *qk_elementwise_codes(int isa, qk_elementwise_run *run, const qk_elementwise_args *args, int64_t n)
 {
-    if (args->dtype == QK_F32 || (args->op < QK_FUNCTIONS && !(args->op == QK_LEAKY_RELU && args->dtype == QK_BF16)))
+    if (args->dtype == QK_F32 || args->op < QK_FUNCTIONS)
         return NULL;
     key k;
     memset(&k, 0, sizeof k);

@@ -171,6 +171,12 @@ static inline __m256i v16i_low_u16(v16i a) /* the low halves of the 16 lanes, in
     return _mm256_permute4x64_epi64(packed, 0xD8);
 }
 static inline void v16i_store_u16(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, v16i_low_u16(a)); }
+static inline void v16i_stream(void *p, v16i a)
+{
+    _mm256_stream_si256((__m256i *)p, a.lo);
+    _mm256_stream_si256((__m256i *)p + 1, a.hi);
+}
+static inline void v16i_stream_end(void) { _mm_sfence(); }
 static inline void v16_lookup_u16(void *y, const void *x, const uint16_t *table) { v16_lookup_u16_by_fours(y, x, table); }
 static inline void v16i_store_u8(void *p, v16i a)
 {
@@ -187,6 +193,13 @@ static inline void v16_store_f16(uint16_t *p, v16 a)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a.lo, V16_NEAREST));
     _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(a.hi, V16_NEAREST));
+}
+
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    __m128i lo = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.lo, V16_NEAREST), _mm256_cvtps_ph(b.lo, V16_NEAREST));
+    __m128i hi = _mm_cmpeq_epi16(_mm256_cvtps_ph(a.hi, V16_NEAREST), _mm256_cvtps_ph(b.hi, V16_NEAREST));
+    return _mm_movemask_epi8(_mm_and_si128(lo, hi)) != 0xFFFF;
 }
 
 static inline float v16_reduce_add(v16 a)

@@ -80,6 +80,8 @@ static inline v16i v16i_load_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm
 static inline v16i v16i_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 static inline v16i v16i_load_u16(const void *p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void v16i_store_u16(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(a)); }
+static inline void v16i_stream(void *p, v16i a) { _mm512_stream_si512((__m512i *)p, a); }
+static inline void v16i_stream_end(void) { _mm_sfence(); }
 static inline void v16_lookup_u16(void *y, const void *x, const uint16_t *table)
 {
     v16i codes = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
@@ -89,6 +91,11 @@ static inline void v16i_store_u8(void *p, v16i a) { _mm_storeu_si128((__m128i *)
 
 static inline v16 v16_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void v16_store_f16(uint16_t *p, v16 a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, V16_NEAREST)); }
+
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    return _mm256_cmpneq_epi16_mask(_mm512_cvtps_ph(a, V16_NEAREST), _mm512_cvtps_ph(b, V16_NEAREST)) != 0;
+}
 
 static inline float v16_reduce_add(v16 a)
 {

@@ -53,6 +53,17 @@ static inline void v16_store_as(int dtype, void *p, v16 a, int n)
         memcpy(p, half, 2 * (size_t)n);
 }
 
+/* 1 unless y and every number within 2^-21.5 of it, relative to y (6 units in its last place where it is subnormal), round to one float16 or bfloat16,
+ * lane by lane. If y's error is less than that, the exact value rounds to it too: a fast approximation then gives the correctly rounded result, and else a
+ * better one decides. */
+static inline int v16_is_near_tie(int dtype, v16 y)
+{
+    if (dtype == QK_F16) /* y is normal in float32 from float16's smallest number on */
+        return v16_f16_differ(v16_mul(y, v16_set1(1.0f - 0x1p-21f)), v16_mul(y, v16_set1(1.0f + 0x1p-21f)));
+    v16i rest = v16i_and(v16i_sub(v16_as_i(y), v16i_set1(0x8000 - 6)), v16i_set1(0xFFFF)); /* a tie ends in 0x8000 */
+    return m16_bits(v16i_gt(v16i_set1(13), rest)) != 0;
+}
+
 /* e^x, error below 1 ulp; 0 below -104, infinity above 89, NaN stays NaN.
  * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial of degree 7, its coefficients Taylor's, whose remainder is 5e-9 there. */
 static inline v16 v16_exp(v16 x)

@@ -116,6 +116,9 @@ static inline v16i v16i_load_u8(const void *p) { v16i r; V16_EACH r.i[l] = ((con
 static inline v16i v16i_load_i8(const void *p) { v16i r; V16_EACH r.i[l] = ((const int8_t *)p)[l]; return r; }
 static inline v16i v16i_load_u16(const void *p) { uint16_t h[16]; v16i r; memcpy(h, p, sizeof h); V16_EACH r.i[l] = h[l]; return r; }
 static inline void v16i_store_u16(void *p, v16i a) { uint16_t h[16]; V16_EACH h[l] = (uint16_t)a.i[l]; memcpy(p, h, sizeof h); }
+/* 64 aligned bytes that nobody will read soon, past the caches; and the end of such */
+static inline void v16i_stream(void *p, v16i a) { memcpy(p, &a, sizeof a); }
+static inline void v16i_stream_end(void) {}
 /* y[l] = table[x[l]] for 16 codes; the table has 65,536 entries and may be read a few bytes beyond */
 static inline void v16_lookup_u16(void *y, const void *x, const uint16_t *table) { v16_lookup_u16_by_fours(y, x, table); }
 static inline void v16i_store_u8(void *p, v16i a) { V16_EACH ((uint8_t *)p)[l] = (uint8_t)a.i[l]; }
@@ -143,6 +146,14 @@ static inline uint16_t v16_f32_to_f16_(float f)
 
 static inline v16 v16_load_f16(const uint16_t *p) { v16 r; V16_EACH r.f[l] = qk_f16_to_f32(p[l]); return r; }
 static inline void v16_store_f16(uint16_t *p, v16 a) { V16_EACH p[l] = v16_f32_to_f16_(a.f[l]); }
+
+/* 1 if a lane of a and of b differ as float16 */
+static inline int v16_f16_differ(v16 a, v16 b)
+{
+    int differ = 0;
+    V16_EACH differ |= v16_f32_to_f16_(a.f[l]) != v16_f32_to_f16_(b.f[l]);
+    return differ;
+}
 
 static inline float v16_reduce_add(v16 a)
 {
