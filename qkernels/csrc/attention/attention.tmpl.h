@@ -35,6 +35,7 @@ typedef struct {
     int64_t d, dv;                            /* padded */
     int lo[QK_ROWS], hi[QK_ROWS];             /* the keys of the piece that a row sees */
     float q_scale[QK_ROWS], p_scale[QK_ROWS]; /* of rows of codes */
+    float p_largest[QK_ROWS];                 /* of a row's probabilities, of which p_scale is made */
     const uint8_t *blocks[QK_ROWS];           /* of the piece that a row sees; null: all */
 } qk_attention_work;
 
@@ -194,7 +195,10 @@ static void QK_TIER(narrow)(const float *x, int dtype, const float *scale, void 
     }
 }
 
-/* The scale of n floats as codes up to `limit`: largest / limit. 0 where all of them are, and NaN where one is not finite, so that it shows. */
+/* The scale of codes up to `limit`: 0 where all of them are, and NaN where one is not finite, so that it shows */
+static inline float QK_TIER(scale_to)(float largest, float limit) { return largest < INFINITY ? largest / limit : NAN; }
+
+/* of n floats */
 static float QK_TIER(scale_of)(const float *x, int64_t n, float limit)
 {
     v16 top = v16_zero();
@@ -202,8 +206,7 @@ static float QK_TIER(scale_of)(const float *x, int64_t n, float limit)
         v16 v = v16_abs(v16_load(x + c));
         top = v16_max(top, v16_select(v16_isnan(v), v16_set1(INFINITY), v));
     }
-    float largest = v16_reduce_max(top);
-    return largest < INFINITY ? largest / limit : NAN;
+    return QK_TIER(scale_to)(v16_reduce_max(top), limit);
 }
 
 /* 16 floats as codes; the limit is for a scale that lost bits below the smallest normal number */
@@ -530,32 +533,56 @@ QK_TILED void QK_TIER(scores_turned)(float *s, const float *q, const float *k, i
         }
     }
 }
-#define QK_TURNED(qr) \
-    static __attribute__((noinline)) void QK_TIER(scores_turned_##qr)(float *s, const float *q, const float *k, int64_t d, float scale) \
+/* The same of codes, exact: kv groups of pairs of dimensions (d / 2, 16 keys) */
+QK_TILED void QK_TIER(scores_turned_codes)(float *s, const float *q, const float *k, int64_t d, float scale, const int qr, const int kv)
+{
+    int64_t pairs = qk_attention_pad_codes(d) / 2;
+    v16i acc[8], y[2];
+    QK_EACH (int i = 0; i < qr * kv; i++)
+        acc[i] = v16i_set1(0);
+    for (int64_t c = 0; c < pairs; c++) {
+        QK_EACH (int j = 0; j < kv; j++)
+            y[j] = v16i_load(k + 16 * (j * pairs + c));
+        QK_EACH (int i = 0; i < qr; i++) {
+            int32_t pair;
+            memcpy(&pair, q + i * d + c, 4);
+            v16i x = v16i_set1(pair);
+            QK_EACH (int j = 0; j < kv; j++)
+                acc[i * kv + j] = v16i_dot_i16(acc[i * kv + j], x, y[j]);
+        }
+    }
+    QK_EACH (int i = 0; i < qr * kv; i++)
+        v16_store(s + i / kv * QK_PIECE + i % kv * 16, v16_mul(v16i_to_f(acc[i]), v16_set1(scale)));
+}
+
+typedef void (*qk_turned_tile)(float *s, const float *q, const float *k, int64_t d, float scale);
+#define QK_TURNED(kind, qr) \
+    static __attribute__((noinline)) void QK_TIER(kind##_##qr)(float *s, const float *q, const float *k, int64_t d, float scale) \
     { \
-        QK_TIER(scores_turned)(s, q, k, d, scale, qr, V16_ACCUMULATORS == 16 ? 2 : 1); \
+        QK_TIER(kind)(s, q, k, d, scale, qr, V16_ACCUMULATORS == 16 ? 2 : 1); \
     }
 /* clang-format off */
-QK_TURNED(1) QK_TURNED(2) QK_TURNED(4)
-    /* clang-format on */
+QK_TURNED(scores_turned, 1) QK_TURNED(scores_turned, 2) QK_TURNED(scores_turned, 4)
+QK_TURNED(scores_turned_codes, 1) QK_TURNED(scores_turned_codes, 2) QK_TURNED(scores_turned_codes, 4)
+static const qk_turned_tile QK_TIER(turned_tiles)[2][3] = {
+    {QK_TIER(scores_turned_1), QK_TIER(scores_turned_2), QK_TIER(scores_turned_4)},
+    {QK_TIER(scores_turned_codes_1), QK_TIER(scores_turned_codes_2), QK_TIER(scores_turned_codes_4)},
+};
+/* clang-format on */
 
-    static void QK_TIER(scores_of_turned)(const qk_attention_work *w, int rows, const float *k, int from, int keys, float scale, int blocks_log2)
+static void QK_TIER(scores_of_turned)(const qk_attention_work *w, int rows, const float *k, int coded, int from, int keys, float scale, int blocks_log2)
 {
     const int step = V16_ACCUMULATORS == 16 ? 32 : 16;
+    int64_t width = coded ? qk_attention_pad_codes(w->d) / 2 : w->d; /* of a key */
     for (int first = from / step * step; first < keys; first += step)
-        for (int r = 0, n; r < rows; r += n) {
+        for (int r = 0, log2; r < rows; r += 1 << log2) {
             int seen = 0;
-            n = rows - r >= 4 ? 4 : rows - r >= 2 ? 2 : 1;
-            for (int i = r; i < r + n; i++)
+            log2 = rows - r >= 4 ? 2 : rows - r >= 2 ? 1 : 0;
+            for (int i = r; i < r + (1 << log2); i++)
                 seen |= w->lo[i] < first + step && w->hi[i] > first &&
                         (!blocks_log2 || w->blocks[i][first >> blocks_log2] | w->blocks[i][(first + step - 1) >> blocks_log2]);
-            float *s = w->s + r * QK_PIECE + first;
-            if (seen && n == 4)
-                QK_TIER(scores_turned_4)(s, w->q + r * w->d, k + first * w->d, w->d, scale);
-            else if (seen && n == 2)
-                QK_TIER(scores_turned_2)(s, w->q + r * w->d, k + first * w->d, w->d, scale);
-            else if (seen)
-                QK_TIER(scores_turned_1)(s, w->q + r * w->d, k + first * w->d, w->d, scale);
+            if (seen)
+                QK_TIER(turned_tiles)[coded][log2](w->s + r * QK_PIECE + first, w->q + r * w->d, k + first * width, w->d, scale);
         }
 }
 #endif
@@ -640,17 +667,22 @@ static inline v16 QK_TIER(capped_and_masked)(const qk_attention_args *a, v16 x, 
     return x;
 }
 
-/* s[lo..hi) becomes p, with p = 0 up to whole groups of 16; lo and hi close in on what the mask leaves */
+/* s[lo..hi) becomes p, with p = 0 up to whole groups of 16; lo and hi close in on what the mask leaves. `largest` is that of p times v_rows, if there,
+ * infinite where one is a NaN. */
 static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_scale, const float *k_rows, const float *v_rows, const uint8_t *blocks,
-                             float *s, int *lo, int *hi, float *m, float *l)
+                             float *s, int *lo, int *hi, float *m, float *l, float *largest)
 {
     v16 hidden = v16_set1(-INFINITY), top = hidden, sum = v16_zero();
     int first = *lo / 16 * 16, last = *hi, seen_lo = *hi, seen_hi = *lo;
-    const int plain = !k_rows && !(a->softcap > 0) && a->mask_dtype == QK_MASK_NONE && !blocks;
+    const int plain = !(a->softcap > 0) && a->mask_dtype == QK_MASK_NONE && !blocks;
     for (int j = first; j < last; j += 16) {
         int n = (int)qk_min(16, last - j), before = (int)qk_max(0, *lo - j), on;
         if (plain && n == 16 && !before) { /* as below, where nothing changes the scores */
             v16 x = v16_load(s + j);
+            if (k_rows) {
+                x = v16_mul(v16_mul(x, v16_set1(q_scale)), v16_load(k_rows + j));
+                v16_store(s + j, x);
+            }
             top = v16_max(top, v16_select(v16_isnan(x), v16_set1(INFINITY), x));
             continue;
         }
@@ -675,7 +707,7 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_s
         top = v16_max(top, v16_select(v16_isnan(x), v16_set1(INFINITY), x)); /* a NaN must neither get lost nor hide the row */
     }
     *m = v16_reduce_max(top);
-    *l = 0;
+    *l = *largest = 0;
     if (a->mask_dtype != QK_MASK_NONE || blocks) {
         *lo = seen_lo;
         *hi = seen_hi;
@@ -686,13 +718,22 @@ static void QK_TIER(softmax)(const qk_attention_args *a, int64_t mask, float q_s
         return;
     }
     top = v16_set1(*m);
+    v16 most = v16_zero();
     for (int j = first; j < last; j += 16) {
         v16 p = v16_exp(v16_sub(v16_load(s + j), top));
         sum = v16_add(sum, p);
+        if (v_rows) {
+            int before = (int)qk_min(16, *lo - j), n = (int)qk_max(0, *hi - j);
+            if (before > 0 || n < 16) { /* the scale of a hidden key may be anything */
+                p = v16_select(m16_first((int)qk_min(16, n)), v16_mul(p, QK_TIER(load)(v_rows + j, n)), v16_zero());
+                p = v16_select(m16_first((int)qk_max(0, before)), v16_zero(), p);
+            } else
+                p = v16_mul(p, v16_load(v_rows + j));
+            most = v16_max(most, v16_select(v16_isnan(p), v16_set1(INFINITY), p));
+        }
         v16_store(s + j, p);
     }
-    for (int j = first; v_rows && j < last; j += 16)
-        v16_store(s + j, v16_mul(v16_load(s + j), QK_TIER(load)(v_rows + j, last - j)));
+    *largest = v16_reduce_max(most);
     *l = v16_reduce_add(sum);
 }
 
@@ -859,11 +900,7 @@ static void QK_TIER(values_of_codes)(qk_attention_work *w, float *o, int rows, c
         float *s = w->s + r * QK_PIECE;
         int16_t *p = (int16_t *)s;
         int lo = w->lo[r] / 16 * 16, hi = (int)qk_ceil_div(w->hi[r], 16) * 16;
-        for (int j = lo; j < w->lo[r]; j++)
-            s[j] = 0;
-        for (int j = w->hi[r]; j < hi; j++)
-            s[j] = 0;
-        float scale = QK_TIER(scale_of)(s + lo, hi - lo, QK_CODE_LIMIT);
+        float scale = QK_TIER(scale_to)(w->p_largest[r], QK_CODE_LIMIT);
         for (int j = from; j < keys; j += 16) /* codes never overtake the floats that they are made of */
             v16i_store_u16(p + j, j >= lo && j < hi && scale > 0 ? QK_TIER(codes)(s + j, scale, QK_CODE_LIMIT) : v16i_set1(0));
         w->p_scale[r] = scale;
@@ -978,6 +1015,30 @@ static void QK_TIER(turn)(const qk_attention_args *a, const qk_attention_work *w
             v16_transpose(x, stride, w->k + j * w->d + 16 * c);
         }
 }
+
+/* the same of bytes: pairs of int16, (pairs, 16) each */
+static void QK_TIER(turn_codes)(const int8_t *k, int64_t stride, int32_t *y, int from, int to, int64_t d)
+{
+    int64_t pairs = qk_attention_pad_codes(d) / 2;
+    for (int j = from; j < to; j += 16)
+        for (int64_t c = 0; c < d; c += 64) { /* four bytes are moved as one number */
+            int32_t tile[256], turned[256];
+            const int8_t *x = k + (j - from) * stride + c;
+            int n = (int)qk_min(64, d - c), end = (int)qk_min(16, to - j), whole = n == 64 && end == 16 && !(stride % 4) && !((uintptr_t)x % 4);
+            if (!whole) {
+                memset(tile, 0, sizeof tile);
+                for (int i = 0; i < end; i++)
+                    memcpy(tile + 16 * i, x + i * stride, (size_t)n);
+            }
+            v16_transpose(whole ? (const float *)(const void *)x : (const float *)(const void *)tile, whole ? stride / 4 : 16, (float *)(void *)turned);
+            v16i low = v16i_set1(0xFFFF), high = v16i_set1(~0xFFFF);
+            for (int64_t i = 0, at = j * pairs + 8 * c; i < qk_min(16, (pairs - c / 2) / 2); i++, at += 32) {
+                v16i four = v16i_load(turned + 16 * i);
+                v16i_store(y + at, v16i_or(v16i_and(v16i_sra(v16i_shl(four, 24), 24), low), v16i_and(v16i_sra(v16i_shl(four, 16), 8), high)));
+                v16i_store(y + at + 16, v16i_or(v16i_and(v16i_sra(v16i_shl(four, 8), 24), low), v16i_and(v16i_sra(four, 8), high)));
+            }
+        }
+}
 #endif
 
 /* m, l and o of the loaded rows in one piece */
@@ -1019,9 +1080,12 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     const void *first_key = gathered ? NULL : QK_TIER(at)(k, k_dtype, from * k_stride);
     int new_bias = !a->new_k && a->k_bias; /* which the keys and values do not have yet */
 #if V16_ACCUMULATORS > 1
-    if (!coded && rows >= QK_TURN_ROWS) {
-        QK_TIER(turn)(a, w, k, b, g, start, from, keys);
-        QK_TIER(scores_of_turned)(w, rows, w->k, from, keys, a->scale, a->block_log2);
+    if (rows >= QK_TURN_ROWS) {
+        if (coded)
+            QK_TIER(turn_codes)(first_key, k_stride, (int32_t *)w->k, from, keys, d);
+        else
+            QK_TIER(turn)(a, w, k, b, g, start, from, keys);
+        QK_TIER(scores_of_turned)(w, rows, w->k, coded, from, keys, a->scale, a->block_log2);
     } else
 #endif
     {
@@ -1043,7 +1107,8 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
         int64_t mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
-        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->blocks[r], w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r]);
+        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->blocks[r], w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r],
+                         &w->p_largest[r]);
         if (w->lo[r] < w->hi[r]) {
             from = (int)qk_min(from, w->lo[r] / 16 * 16);
             keys = (int)qk_max(keys, w->hi[r]);
