@@ -570,7 +570,8 @@ static const qk_turned_tile QK_TIER(turned_tiles)[2][3] = {
 };
 /* clang-format on */
 
-static void QK_TIER(scores_of_turned)(const qk_attention_work *w, int rows, const float *k, int coded, int from, int keys, float scale, int blocks_log2)
+static void QK_TIER(scores_of_turned)(const qk_attention_work *w, int rows, const float *k, int coded, int from, int keys, float scale,
+                                      int blocks_log2)
 {
     const int step = V16_ACCUMULATORS == 16 ? 32 : 16;
     int64_t width = coded ? qk_attention_pad_codes(w->d) / 2 : w->d; /* of a key */
@@ -1030,7 +1031,8 @@ static void QK_TIER(turn_codes)(const int8_t *k, int64_t stride, int32_t *y, int
                 for (int i = 0; i < end; i++)
                     memcpy(tile + 16 * i, x + i * stride, (size_t)n);
             }
-            v16_transpose(whole ? (const float *)(const void *)x : (const float *)(const void *)tile, whole ? stride / 4 : 16, (float *)(void *)turned);
+            v16_transpose(whole ? (const float *)(const void *)x : (const float *)(const void *)tile, whole ? stride / 4 : 16,
+                          (float *)(void *)turned);
             v16i low = v16i_set1(0xFFFF), high = v16i_set1(~0xFFFF);
             for (int64_t i = 0, at = j * pairs + 8 * c; i < qk_min(16, (pairs - c / 2) / 2); i++, at += 32) {
                 v16i four = v16i_load(turned + 16 * i);
@@ -1107,8 +1109,8 @@ static void QK_TIER(attend)(const qk_attention_args *a, qk_attention_work *w, in
     for (int r = 0; r < rows; r++) {
         int64_t query = (first + r) / group, head = g * group + (first + r) % group;
         int64_t mask = b * a->mask_batch + head * a->mask_head + query * a->mask_row + start;
-        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->blocks[r], w->s + r * QK_PIECE, &w->lo[r], &w->hi[r], &m[r], &l[r],
-                         &w->p_largest[r]);
+        float *scores = w->s + r * QK_PIECE;
+        QK_TIER(softmax)(a, mask, w->q_scale[r], k_rows, v_rows, w->blocks[r], scores, &w->lo[r], &w->hi[r], &m[r], &l[r], &w->p_largest[r]);
         if (w->lo[r] < w->hi[r]) {
             from = (int)qk_min(from, w->lo[r] / 16 * 16);
             keys = (int)qk_max(keys, w->hi[r]);
